@@ -1,0 +1,44 @@
+# Python 3.11+, make and pip are all that is needed. Everything is installed into .venv.
+PYTHON ?= python3
+# For machines without a GPU: make test TORCH_INDEX="--extra-index-url https://download.pytorch.org/whl/cpu"
+TORCH_INDEX ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
+
+.PHONY: reproduce test test-compile bench lint clean
+
+.venv/lab: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) -e ".[lab]"
+	@touch $@
+
+.venv/dev: .venv/lab
+	$(PIP) -e ".[dev]"
+	@touch $@
+
+.venv-peers/done: benchmarks/peers.txt constraints.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt torch numpy
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers.txt
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+reproduce: .venv/lab  ## noise projected on every set: table in the terminal, pictures in results/gallery
+	$(BIN)/inbounds gallery --out results/gallery
+
+test: .venv/dev
+	$(BIN)/python -m pytest -m "not inductor_all"
+
+test-compile: .venv/dev  ## every set through inductor; several minutes
+	$(BIN)/python -m pytest -m inductor_all
+
+bench: .venv-peers/done  ## speed and violation against peers, one thread; writes results/geometry.json
+	.venv-peers/bin/python benchmarks/geometry.py
+
+lint: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+
+clean:
+	rm -rf .venv .venv-peers

@@ -1,0 +1,325 @@
+"""The contract: `ConstraintSet`, `Manifold`, `LieGroup`.
+
+Public methods check their input once (`_enter`) and call the hook of the same name with an underscore;
+a set writes hooks only. Hooks see float32 or float64 tensors, autocast off.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+
+def eager() -> bool:
+    """True outside compile, export and functorch transforms: only there may control flow look at values."""
+    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+
+
+def full_precision(x: Tensor):
+    """A context in which matrix products keep x's precision, whatever autocast the caller is in."""
+    if not torch.is_autocast_enabled(x.device.type):
+        return nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def skin(x: Tensor, size: int) -> float:
+    """Rounding of a norm or dot product of `size` terms, relative to its scale: (4 + size/2) eps.
+
+    A projection acts when a constraint is within one skin of violation and lands two skins inside (`LANDING`);
+    a constraint is active within `ACTIVE` skins, so that `tangent` sees the boundary `project` has just landed on.
+    """
+    return (4 + size / 2) * torch.finfo(x.dtype).eps
+
+
+LANDING = 2
+ACTIVE = 4 * LANDING
+
+
+def require_finite(x: Tensor, who: Callable[[], str]) -> None:
+    """Eager only: raise if x holds NaN or inf. Compiled code maps such rows to NaN instead."""
+    if eager() and not torch.isfinite(x).all():
+        bad = (~torch.isfinite(x)).nonzero()
+        raise ValueError(
+            f"{who()} asked for finite numbers, but {len(bad)} of {x.numel()} entries are NaN or inf, the first at "
+            f"index {tuple(bad[0].tolist())}. Mend the input, or call .project(x), which maps such rows to NaN."
+        )
+
+
+def check_point(x: Tensor, shape: tuple[int, ...], who: Callable[[], str]) -> None:
+    """Raise unless x is a floating tensor of shape (*batch, *shape)."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{who()} asked for a tensor, got {type(x).__name__}. Write torch.as_tensor(x).")
+    if not x.dtype.is_floating_point:
+        raise TypeError(f"{who()} asked for floating point numbers, got {x.dtype}. Write x.float().")
+    if x.shape[x.dim() - len(shape) :] == shape and x.dim() >= len(shape):
+        return
+    fix = f"Points are the trailing dims; yours would read {tuple(x.shape[: x.dim() - len(shape)])} + {shape}."
+    if x.dim() and x.shape[-1] == math.prod(shape):
+        fix = f"Put nn.Unflatten(-1, {shape}) before it, or write x.unflatten(-1, {shape})."
+    elif shape and math.prod(x.shape[1:]) == math.prod(shape):
+        fix = f"Write x.reshape(-1, {', '.join(map(str, shape))})."
+    raise ValueError(f"{who()} asked for shape (*batch, {', '.join(map(str, shape))}), got {tuple(x.shape)}. {fix}")
+
+
+class ConstraintSet(nn.Module, ABC):
+    """A closed set M of tensors of shape `shape`. Every method maps over leading batch dims."""
+
+    shape: tuple[int, ...]
+    reach: float | None = None
+    exact: bool = True
+
+    # --- what a set writes -------------------------------------------------------------------------------
+    @abstractmethod
+    def _project(self, x: Tensor) -> Tensor:
+        """A nearest point of M."""
+
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError(f"{self!r} does not define residuals: write _residuals(x) -> (equalities, inequalities).")
+
+    def _violation(self, x: Tensor) -> Tensor:
+        eq, ineq = self.residuals(x)
+        return eq.norm(dim=-1) + ineq.clamp(min=0).norm(dim=-1)
+
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
+        raise NotImplementedError(f"{self!r} does not define tangent: write _tangent(x, v).")
+
+    def _sample(self, batch: tuple[int, ...], **how) -> Tensor:
+        raise NotImplementedError(f"{self!r} does not define sample: write _sample(batch, generator, dtype, device).")
+
+    # --- what a user calls -------------------------------------------------------------------------------
+    def project(self, x: Tensor) -> Tensor:
+        """A nearest point of M: finite and in M for every finite x. A row with a non-finite entry becomes NaN."""
+        x = self._enter("project", x)
+        with full_precision(x):
+            return self._project(x) + self._poison(x)
+
+    def violation(self, x: Tensor) -> Tensor:
+        """(*batch,): 0 iff x is in M, from the defining equations; inf where they overflow."""
+        x = self._enter("violation", x)
+        with full_precision(x):
+            v = self._violation(x)
+        poison = self._poison(x).reshape(x.shape[: x.dim() - len(self.shape)])
+        return torch.where(v.isnan(), math.inf, v) + poison
+
+    def residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Equalities (*batch, m), smooth, zero on M; inequalities (*batch, k), signed, <= 0 on M."""
+        x = self._enter("residuals", x)
+        with full_precision(x):
+            return self._residuals(x)
+
+    def contains(self, x: Tensor, tol: float | None = None) -> Tensor:
+        """violation(x) <= tol; by default the rounding of x's dtype."""
+        if tol is None:
+            tol = 64 * math.sqrt(math.prod(self.shape)) * torch.finfo(x.dtype).eps
+            return self.violation(x) <= tol * self._flat(x).abs().amax(-1).clamp(min=1)
+        return self.violation(x) <= tol
+
+    def tangent(self, x: Tensor, v: Tensor) -> Tensor:
+        """Projection of v on the tangent cone of M at the point x of M."""
+        x, v = self._enter("tangent", x, v)
+        with full_precision(x):
+            return self._tangent(x, v)
+
+    def uniqueness_margin(self, x: Tensor) -> Tensor:
+        """A lower bound on the distance from x to the points with several projections; inf for convex sets.
+
+        A point with several projections is at least `reach` away from M, hence at least reach - distance(x) from x.
+        """
+        reach = 0.0 if self.reach is None else self.reach
+        return (reach - self.distance(x)).clamp(min=0)
+
+    def retract(self, x: Tensor, v: Tensor) -> Tensor:
+        return self.project(x + v)
+
+    def distance(self, x: Tensor) -> Tensor:
+        """|x - P_M(x)|."""
+        return norm(self._flat(x - self.project(x)))
+
+    def sample(self, *batch: int, generator=None, dtype=None, device=None) -> Tensor:
+        """Points of M of shape (*batch, *shape): uniform where M is compact and a closed form exists."""
+        dtype = dtype or torch.get_default_dtype()
+        return self._sample(batch, generator=generator, dtype=dtype, device=device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """P_M(x); in eager mode a non-finite x raises."""
+        check_point(x, self.shape, self.__repr__)
+        require_finite(x, self.__repr__)
+        return self.project(x)
+
+    # --- shared by all sets ------------------------------------------------------------------------------
+    def _enter(self, method: str, *points: Tensor):
+        for p in points:
+            check_point(p, self.shape, lambda: f"{self!r}.{method}")
+        points = tuple(p.float() if p.dtype in (torch.float16, torch.bfloat16) else p for p in points)
+        return points[0] if len(points) == 1 else points
+
+    def _flat(self, x: Tensor) -> Tensor:
+        return x.flatten(x.dim() - len(self.shape)) if self.shape else x.unsqueeze(-1)
+
+    def _poison(self, x: Tensor) -> Tensor:
+        """0 for finite rows, NaN for the others, broadcastable to x: (*batch, 1, .., 1)."""
+        x = x.detach()
+        dims = tuple(range(x.dim() - len(self.shape), x.dim()))
+        return (x - x).sum(dims, keepdim=True) if dims else x - x
+
+    def _cast(self, name: str, x: Tensor) -> Tensor:
+        """A parameter of the set in x's dtype. What derives from it is derived after this cast."""
+        return getattr(self, name).to(x.dtype)
+
+    def _constant(self, name: str, value) -> Tensor:
+        """Keep a parameter of the set: an nn.Parameter stays learnable, a tensor keeps its graph, a number is exact."""
+        if not isinstance(value, Tensor):
+            value = torch.as_tensor(value, dtype=torch.float64)
+        if not value.dtype.is_floating_point:
+            value = value.double()
+        if isinstance(value, nn.Parameter):
+            self.register_parameter(name, value)
+        else:
+            self.register_buffer(name, value, persistent=False)
+        return value
+
+    def _require(self, ok: Tensor, message: str) -> None:
+        """Refuse impossible parameters; under compile and vmap their values cannot be looked at."""
+        if eager() and not bool(ok.all()):
+            raise ValueError(message)
+
+    def _apply(self, fn, recurse=True):
+        """Casts of the surrounding model leave the set's parameters at float32 or better."""
+        before = {k: t for k, t in (*self._parameters.items(), *self._buffers.items()) if t is not None}
+        super()._apply(fn, recurse)
+        for name, old in before.items():
+            new = getattr(self, name)
+            if isinstance(old, nn.Parameter):
+                if new.dtype in (torch.float16, torch.bfloat16):
+                    new.data = old.data.to(new.device)
+            elif new.dtype != old.dtype:
+                self._buffers[name] = old.to(new.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return ""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+
+class Manifold(ConstraintSet):
+    """A set without boundary: every tangent cone is a linear space of dimension `dim`."""
+
+    dim: int
+
+    @abstractmethod
+    def _exp(self, x: Tensor, v: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def origin(self, like: Tensor) -> Tensor:
+        """A fixed point of M with like's dtype (at least float32) and device."""
+
+    def _log(self, x: Tensor, y: Tensor) -> Tensor:
+        raise NotImplementedError(
+            f"{self!r} has no closed-form log. Closed forms exist for Sphere, Euclidean, Affine, SO(n) and SE(n) with n <= 3 "
+            f"and their products; here tangent(x, y - x) agrees with it to second order in |y - x|."
+        )
+
+    def exp(self, x: Tensor, v: Tensor) -> Tensor:
+        """Where the geodesic of the ambient (Frobenius) metric from x with velocity v is at time 1. Does not project."""
+        x, v = self._enter("exp", x, v)
+        with full_precision(x):
+            return self._exp(x, v)
+
+    def log(self, x: Tensor, y: Tensor) -> Tensor:
+        """The shortest v with exp(x, v) = y; one of them at the cut locus."""
+        x, y = self._enter("log", x, y)
+        with full_precision(x):
+            return self._log(x, y)
+
+    def geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """|log(x, y)|, with gradient 0 where x = y."""
+        return norm(self._flat(self.log(x, y)))
+
+    def refine(self, x: Tensor) -> Tensor:
+        """One cheap correction for a point that is in M up to rounding; steps end with it."""
+        x = self._enter("refine", x)
+        with full_precision(x):
+            return self._refine(x)
+
+    def _refine(self, x: Tensor) -> Tensor:
+        return self._project(x)
+
+
+class LieGroup(Manifold):
+    """A manifold with a smooth product. Coordinates c of the Lie algebra are flat: (*batch, dim)."""
+
+    @abstractmethod
+    def hat(self, c: Tensor) -> Tensor:
+        """Coordinates (*batch, dim) -> algebra element (*batch, *shape)."""
+
+    @abstractmethod
+    def vee(self, A: Tensor) -> Tensor:
+        """Inverse of hat; reads only the algebra part of A."""
+
+    @abstractmethod
+    def _group_exp(self, c: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _group_log(self, g: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _compose(self, g: Tensor, h: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _inverse(self, g: Tensor) -> Tensor: ...
+
+    def group_exp(self, c: Tensor) -> Tensor:
+        """exp(hat(c)), the matrix exponential; on SE(n) this is not the geodesic `exp`."""
+        check_point(c, (self.dim,), lambda: f"{self!r}.group_exp")
+        c = c.float() if c.dtype in (torch.float16, torch.bfloat16) else c
+        with full_precision(c):
+            return self._group_exp(c)
+
+    def group_log(self, g: Tensor) -> Tensor:
+        """The shortest coordinates c with group_exp(c) = g; one of them where there are several."""
+        g = self._enter("group_log", g)
+        with full_precision(g):
+            return self._group_log(g)
+
+    def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        g, h = self._enter("compose", g, h)
+        with full_precision(g):
+            return self._compose(g, h)
+
+    def inverse(self, g: Tensor) -> Tensor:
+        g = self._enter("inverse", g)
+        with full_precision(g):
+            return self._inverse(g)
+
+
+def working_dtype(like: Tensor) -> torch.dtype:
+    """like's dtype, at least float32."""
+    return torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
+
+
+def norm(x: Tensor) -> Tensor:
+    """|x| over the last dim without overflow or underflow; gradient x/|x|, and 0 at 0."""
+    m = x.detach().abs().amax(-1, keepdim=True)
+    zero = m == 0
+    scale = torch.where(zero, 1, m)
+    u = torch.where(zero, 1, x / scale)
+    return torch.where(zero, 0, (u * u).sum(-1, keepdim=True).sqrt() * scale).squeeze(-1)
+
+
+def direction(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(x/|x|, |x|) over the last dim, without overflow or underflow; at 0 (and denormals): (e_1, 0) with zero gradient."""
+    m = x.detach().abs().amax(-1, keepdim=True)
+    zero = m < torch.finfo(x.dtype).tiny
+    scale = torch.where(zero, 1, m)
+    first = torch.zeros_like(x.detach())
+    first[..., 0] = 1
+    u = torch.where(zero, first, x / scale)
+    length = (u * u).sum(-1, keepdim=True).sqrt()
+    return u / length, torch.where(zero, 0, length * scale)

@@ -1,0 +1,82 @@
+"""Small matrices as lists of components, each a (*batch,) tensor.
+
+Batched 3x3 matrix products cost more than the formulas they serve and a compiler cannot fuse them; sums of products of
+components it can. `matrix` and `components` are the only places that know the memory layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Components = Sequence[Tensor]
+
+
+def components(x: Tensor, dims: int = 2) -> tuple[Tensor, ...]:
+    """(*batch, n, m) -> n m tensors (*batch,), row by row; dims=1 for vectors."""
+    x = x.flatten(-2) if dims == 2 else x
+    return x.movedim(-1, 0).contiguous().unbind(0)
+
+
+def vector(c: Components, dtype: torch.dtype | None = None) -> Tensor:
+    """The inverse of `components`: (*batch, len(c))."""
+    return torch.stack(tuple(c)).to(dtype or c[0].dtype).movedim(0, -1).contiguous()
+
+
+def matrix(c: Components, rows: int, cols: int, dtype: torch.dtype | None = None) -> Tensor:
+    """The inverse of `components`: (*batch, rows, cols)."""
+    return vector(c, dtype).unflatten(-1, (rows, cols))
+
+
+def dot(x: Components, y: Components) -> Tensor:
+    total = x[0] * y[0]
+    for a, b in zip(x[1:], y[1:], strict=True):
+        total = torch.addcmul(total, a, b)
+    return total
+
+
+def minor(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    """a b - c d."""
+    return torch.addcmul(a * b, c, d, value=-1)
+
+
+def cross(x: Components, y: Components) -> list[Tensor]:
+    return [minor(x[1], y[2], x[2], y[1]), minor(x[2], y[0], x[0], y[2]), minor(x[0], y[1], x[1], y[0])]
+
+
+def axpy(y: Components, *terms: tuple[Tensor | float, Components]) -> list[Tensor]:
+    """y + sum of a x over the terms (a, x)."""
+    out = list(y)
+    for a, x in terms:
+        if isinstance(a, Tensor):
+            out = [torch.addcmul(o, a, e) for o, e in zip(out, x, strict=True)]
+        else:
+            out = [torch.add(o, e, alpha=a) for o, e in zip(out, x, strict=True)]
+    return out
+
+
+def cofactors(a: Components) -> list[Tensor]:
+    """Cofactor matrix of a 3x3 matrix: its rows are the cross products of the rows of a."""
+    r0, r1, r2 = a[0:3], a[3:6], a[6:9]
+    return cross(r1, r2) + cross(r2, r0) + cross(r0, r1)
+
+
+def transpose_times(a: Components, b: Components, i: int, j: int) -> Tensor:
+    """(A^T B)_ij of 3x3 matrices."""
+    return dot(a[i::3], b[j::3])
+
+
+def skew_part(r: Components, g: Components) -> list[Tensor]:
+    """vee(R^T G - G^T R) of 3x3 matrices: the axial vector of twice the skew part of R^T G."""
+
+    def entry(i, j):
+        return transpose_times(r, g, i, j) - transpose_times(r, g, j, i)
+
+    return [entry(2, 1), entry(0, 2), entry(1, 0)]
+
+
+def times_hat(r: Components, z: Components) -> list[Tensor]:
+    """R hat(z), with hat(z) y = z x y: its rows are the cross products of the rows of R with z."""
+    return cross(r[0:3], z) + cross(r[3:6], z) + cross(r[6:9], z)

@@ -1,0 +1,54 @@
+"""Functions that own their derivative, in every mode of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def with_derivative(value: Callable[[Tensor], Tensor], vjp: Rule, jvp: Rule) -> Callable[[Tensor], Tensor]:
+    """x -> y = value(x), differentiated by vjp(x, y, g) = Dvalue(x)^T g and jvp(x, y, t) = Dvalue(x) t.
+
+    The rules must themselves be differentiable, as functions of x and y: that is the second derivative.
+    """
+
+    class Backward(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return value(x)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(inputs[0], output)
+
+        @staticmethod
+        def backward(ctx, g):
+            return vjp(*ctx.saved_tensors, g)
+
+    class Both(Backward):
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(inputs[0], output)
+            ctx.save_for_forward(inputs[0], output)
+
+        @staticmethod
+        def jvp(ctx, t):
+            return jvp(*ctx.saved_tensors, t)
+
+    def apply(x: Tensor) -> Tensor:
+        # Dynamo refuses a Function that defines jvp
+        return (Backward if torch.compiler.is_compiling() else Both).apply(x)  # pyright: ignore[reportReturnType]
+
+    return apply
+
+
+def symmetric(value: Callable[[Tensor], Tensor], derivative: Rule) -> Callable[[Tensor], Tensor]:
+    """`with_derivative` for metric projections: P is the gradient of the convex function sup_{p in M} <x, p> - |p|^2/2,
+    so DP is symmetric and one formula serves both modes."""
+    return with_derivative(value, derivative, derivative)

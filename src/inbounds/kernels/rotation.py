@@ -1,0 +1,122 @@
+"""The nearest rotation in 3D, without an SVD.
+
+R maximises <R, A>, so its quaternion is the top eigenvector of Davenport's K(A). With the signed singular values
+s1 >= s2 >= |s3|, sign s3 = sign det A, the eigenvalues of K are s1+s2+s3 > s1-s2-s3 >= -s1+s2-s3 >= -s1-s2+s3 and the
+characteristic polynomial is l^4 - 2F l^2 - 8d l + F^2 - 4|C|^2 with F = |A|^2, C = cof A, d = det A.
+
+1. S = |s1|+|s2|+|s3| is the largest root for |d|, always simple: Newton from a bound that is exact at d = 0 and on SO(3).
+2. For d < 0 the smallest eigenvalue is -S: divide it out and solve the cubic of the other three, which may cluster.
+3. Inverse iteration with a shift slightly above the top eigenvalue: one adjugate, a few products. Every iteration
+   raises q^T K q, whatever the gap, so rank one, reflections and zero need no special case.
+
+The arithmetic is float64 even for float32 input: then roots that are double to float32 rounding do no harm.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .components import cofactors, components, dot, matrix, skew_part, times_hat, transpose_times
+from .davenport import adjugate, davenport, largest_column, rotation_of
+from .derivative import symmetric
+
+SHIFT = 1e-6  # the adjugate at a triple eigenvalue is of size SHIFT^2: it must stand out from rounding
+
+
+def _newton(l: Tensor, d8: Tensor, f: Tensor, c4: Tensor) -> Tensor:
+    """One Newton step on (l^2 - F)^2 - 8d l - 4|C|^2; d8 = 8d, f = -F, c4 = -4|C|^2."""
+    w = torch.addcmul(f, l, l)
+    p = torch.addcmul(torch.addcmul(c4, w, w), d8, l, value=-1)
+    return torch.addcdiv(l, p, torch.addcmul(d8, l, w, value=-4))
+
+
+def _top_of_cubic(s: Tensor, f: Tensor, d8: Tensor) -> Tensor:
+    """Largest root of the quartic divided by (l + S): S/3 + r(1 + e) with e^2 (3 + e) = h in [0, 4]."""
+    s2 = s * s
+    r2 = ((2 / 3) * f - (2 / 9) * s2).clamp(min=0) + 1e-30 * f
+    r = r2.sqrt()
+    q = s * (4 / 3 * f - 20 / 27 * s2) + d8
+    h = (2 - q / (r * r2)).clamp(0, 4)
+    e = (h / 3).sqrt()
+    for _ in range(4):  # alternates around the root, each time eight times closer, and ends above
+        e = (h / (3 + e)).sqrt()
+    return s / 3 + r * (1 + e)
+
+
+def _top_eigenvalue(a: list[Tensor], f: Tensor, steps: int) -> Tensor:
+    """An upper bound on the top eigenvalue of K(A), closer than SHIFT unless the eigenvalue is multiple."""
+    c = cofactors(a)
+    c2, d = dot(c, c), dot(a[:3], c[:3])
+    size, minus_f, c4 = d.abs(), -f, -4 * c2
+    s = (f + 2 * (c2 + 2 * size * (3 * f).sqrt()).sqrt()).sqrt() * (1 + 1e-9)
+    for _ in range(4):
+        s = _newton(s, 8 * size, minus_f, c4)
+    l = torch.where(d < 0, _top_of_cubic(s, f, 8 * size), s) + SHIFT * s
+    for _ in range(steps):
+        l = _newton(l, 8 * d, minus_f, c4)
+    return l
+
+
+def _value(x: Tensor) -> Tensor:
+    a = x.flatten(-2).double()
+    if x.dtype == torch.float64:  # float32 has room for fourth powers in float64, float64 has not
+        a = a / a.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
+    a = list(components(a, dims=1))
+    f = dot(a, a)
+    zero = (f == 0).to(f.dtype)  # every rotation is nearest to 0: take the identity
+    a[0], a[4], a[8], f = a[0] + zero, a[4] + zero, a[8] + zero, f + 3 * zero
+    double = x.dtype == torch.float64
+    k = davenport(a, _top_eigenvalue(a, f, steps=6 if double else 2))
+    b = adjugate(k)
+    q, best = largest_column(b)
+    inverse = best.reciprocal()
+    for _ in range(3 if double else 2):
+        q = [e * inverse for e in q]
+        q = [dot(row, q) for row in b]
+    return matrix(rotation_of([e * inverse for e in q]), 3, 3, x.dtype)
+
+
+def _solve(t: list[Tensor], w: list[Tensor], tol: float) -> list[Tensor]:
+    """z = T^+ w for a symmetric positive semidefinite 3x3 T = (t00, t01, t02, t11, t12, t22) of trace 2.
+
+    Directions in which T is below tol are dropped: first the null vector of T, then all but its top one.
+    """
+    t00, t01, t02, t11, t12, t22 = t
+    c = cofactors([t00, t01, t02, t01, t11, t12, t02, t12, t22])
+    det = dot((t00, t01, t02), c[:3])
+    rank2 = c[0] + c[4] + c[8]  # sum of products of two eigenvalues
+    full, two = det > tol * rank2, rank2 > tol
+    ok = torch.where(full, det, 1).reciprocal() * full
+    z = [dot(c[3 * i : 3 * i + 3], w) * ok for i in range(3)]
+    # T of rank two or one: on the range of T, T^+ = (tr T I - T) / rank2 or 1 / tr T; n n^T = cof T / rank2 is the null part
+    safe = torch.where(two, rank2, 1).reciprocal() * two
+    null = [dot(c[3 * i : 3 * i + 3], w) * safe for i in range(3)]
+    rest = [a - b for a, b in zip(w, null, strict=True)]
+    rows = ((t00, t01, t02), (t01, t11, t12), (t02, t12, t22))
+    trace = t00 + t11 + t22
+    on_two = [(trace * rest[i] - dot(rows[i], rest)) * safe for i in range(3)]
+    square = torch.where(trace > 0, trace * trace, 1).reciprocal()
+    on_one = [dot(rows[i], w) * square for i in range(3)]
+    low = [torch.where(two, a, b) for a, b in zip(on_two, on_one, strict=True)]
+    return [torch.where(full, a, b) for a, b in zip(z, low, strict=True)]
+
+
+def _derivative(x: Tensor, y: Tensor, g: Tensor) -> Tensor:
+    """R hat(z) with (tr S I - S) z = vee(R^T G - G^T R), S = R^T A. The eigenvalues of tr S I - S are s_i + s_j."""
+    r, a = components(y), components(x)
+    w = skew_part(r, components(g))
+    s00, s11, s22 = (transpose_times(r, a, i, i) for i in range(3))
+    s01, s02, s12 = (transpose_times(r, a, i, j) + transpose_times(r, a, j, i) for i, j in ((0, 1), (0, 2), (1, 2)))
+    trace = s00 + s11 + s22
+    tiny = 8 * torch.finfo(x.dtype).tiny
+    usable = trace > tiny
+    scale = torch.where(usable, trace, 1).reciprocal() * usable
+    half = -0.5 * scale
+    t = [(s11 + s22) * scale, s01 * half, s02 * half, (s00 + s22) * scale, s12 * half, (s00 + s11) * scale]
+    z = _solve(t, w, tol=16 * torch.finfo(x.dtype).eps)
+    return matrix(times_hat(r, [e * scale for e in z]), 3, 3)
+
+
+nearest_rotation = symmetric(_value, _derivative)
+nearest_rotation.__doc__ = "(*batch, 3, 3) -> the nearest rotation in the Frobenius norm, right for det < 0."

@@ -1,0 +1,92 @@
+"""SO(3): exponential and logarithm between rotation vectors w (*batch, 3) and rotations (*batch, 3, 3).
+
+exp(w) = I + c1 hat(w) + c2 hat(w)^2 and d exp(w) = R hat(J dw), J = I - c2 hat(w) + c3 hat(w)^2, with Stumpff c_k(|w|^2).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .components import Components, axpy, components, cross, dot, matrix, skew_part, times_hat, vector
+from .davenport import davenport, largest_column
+from .derivative import with_derivative
+from .stumpff import sinc_pair, stumpff
+
+
+def rodrigues(w: Components) -> list[Tensor]:
+    """Nine components of exp(w)."""
+    x, y, z = w
+    c1, c2 = sinc_pair(dot(w, w))
+    ax, ay, az = c1 * x, c1 * y, c1 * z
+    bx, by, bz = c2 * x, c2 * y, c2 * z
+    xx, yy, zz, xy, xz, yz = bx * x, by * y, bz * z, bx * y, bx * z, by * z
+    return [1 - (yy + zz), xy - az, xz + ay, xy + az, 1 - (xx + zz), yz - ax, xz - ay, yz + ax, 1 - (xx + yy)]
+
+
+def jacobian_times(w: Components, v: Components, a: Tensor | float, b: Tensor) -> list[Tensor]:
+    """(I + a hat(w) + b hat(w)^2) v."""
+    wv = cross(w, v)
+    return axpy(v, (a, wv), (b, cross(w, wv)))
+
+
+def exp_vjp(w: Components, r: Components, g: Components) -> list[Tensor]:
+    """J^T vee(R^T G - G^T R)."""
+    _, _, c2, c3 = stumpff(dot(w, w), 3)
+    return jacobian_times(w, skew_part(r, g), c2, c3)
+
+
+def rotation_vector(r: Components) -> list[Tensor]:
+    """w with exp(w) = R and |w| <= pi, through the quaternion: accurate at 0 and at pi."""
+    q, best = largest_column(davenport(r, -1.0))  # K(R) + I = 4 q q^T
+    w, x, y, z = q
+    sine = (x * x + y * y + z * z).sqrt()
+    flat = sine <= torch.finfo(sine.dtype).eps * 1e-3 * best
+    factor = 2 * torch.atan2(sine, w.abs()) / torch.where(flat, 1.0, sine)
+    factor = torch.where(flat, 2 / torch.where(flat, w.abs(), 1.0), factor)
+    factor = torch.where(w < 0, -factor, factor)
+    return [factor * x, factor * y, factor * z]
+
+
+def inverse_jacobian(s: Tensor) -> Tensor:
+    """D(s) in J^{-1} = I + hat(w)/2 + D hat(w)^2: 1/t^2 - cot(t/2)/(2t) = (c3 - 2 c4) / (2 c2), smooth for t < 2 pi."""
+    _, _, c2, c3, c4 = stumpff(s, 4)
+    return (c3 - 2 * c4) / (2 * c2)
+
+
+def log_vjp(w: Components, r: Components, g: Components) -> list[Tensor]:
+    """Gradient of log, tangent to SO(3) at R: R hat(J^{-T} g) / 2."""
+    pulled = jacobian_times(w, g, -0.5, inverse_jacobian(dot(w, w)))
+    return times_hat(r, [0.5 * e for e in pulled])
+
+
+def _exp(w: Tensor) -> Tensor:
+    return matrix(rodrigues(components(w, 1)), 3, 3)
+
+
+def _exp_vjp(w: Tensor, r: Tensor, g: Tensor) -> Tensor:
+    return vector(exp_vjp(components(w, 1), components(r), components(g)))
+
+
+def _exp_jvp(w: Tensor, r: Tensor, t: Tensor) -> Tensor:
+    axis = components(w, 1)
+    _, _, c2, c3 = stumpff(dot(axis, axis), 3)
+    return matrix(times_hat(components(r), jacobian_times(axis, components(t, 1), -c2, c3)), 3, 3)
+
+
+def _log(r: Tensor) -> Tensor:
+    return vector(rotation_vector(components(r)))
+
+
+def _log_vjp(r: Tensor, w: Tensor, g: Tensor) -> Tensor:
+    return matrix(log_vjp(components(w, 1), components(r), components(g, 1)), 3, 3)
+
+
+def _log_jvp(r: Tensor, w: Tensor, t: Tensor) -> Tensor:
+    axis = components(w, 1)
+    turned = [0.5 * e for e in skew_part(components(r), components(t))]
+    return vector(jacobian_times(axis, turned, 0.5, inverse_jacobian(dot(axis, axis))))
+
+
+so3_exp = with_derivative(_exp, _exp_vjp, _exp_jvp)
+so3_log = with_derivative(_log, _log_vjp, _log_jvp)

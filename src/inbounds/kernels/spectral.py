@@ -1,0 +1,103 @@
+"""Clamping the eigenvalues of symmetric matrices.
+
+P = max(B, 0) and H = |B| = 2P - B satisfy  dP = (dB + Y)/2  with  H Y + Y H = B dB + dB B,  the divided differences
+(1 + (l_i + l_j)/(|l_i| + |l_j|))/2 in coordinates-free form: exact at repeated eigenvalues, 1/2 at l_i = l_j = 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .derivative import symmetric, with_derivative
+from .simplex import water_level
+from .sylvester import sylvester
+
+
+def sym(x: Tensor) -> Tensor:
+    return 0.5 * (x + x.mT)
+
+
+def eigen_floor(x: Tensor) -> float:
+    """Rounding of an eigenvalue relative to the largest."""
+    return max(4, x.shape[-1]) * torch.finfo(x.dtype).eps
+
+
+def safe_eigh(b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Eigenvalues and vectors of b / scale, and the scale (*batch, 1, 1); non-finite rows become the identity."""
+    m = b.abs().amax((-2, -1), keepdim=True)
+    usable = torch.isfinite(m) & (m >= torch.finfo(b.dtype).tiny)
+    eye = torch.eye(b.shape[-1], dtype=b.dtype, device=b.device)
+    l, q = torch.linalg.eigh(torch.where(usable, b / torch.where(usable, m, 1.0), eye))
+    return torch.where(usable[..., 0], l, 0.0), q, torch.where(usable, m, 0.0)
+
+
+def _clamp(b: Tensor) -> Tensor:
+    """Eigenvalues below the floor land at twice the floor, so that the result is positive semidefinite after rounding."""
+    l, q, scale = safe_eigh(b)
+    floor = eigen_floor(b) * l[..., -1:].clamp(min=0)
+    l = torch.where(l < floor, 2 * floor, l)
+    return sym((q * l[..., None, :]) @ q.mT) * scale
+
+
+def _divided(b: Tensor, p: Tensor, g: Tensor) -> Tensor:
+    """D max(., 0) at b in direction g, with p = max(b, 0)."""
+    m = torch.where(torch.isfinite(b), b.detach(), 0.0).abs().amax((-2, -1), keepdim=True)
+    m = torch.where(m >= torch.finfo(b.dtype).tiny, m, 1.0)
+    b, h, g = b / m, sym(2 * p - b) / m, sym(g)
+    bg = b @ g
+    return 0.5 * (g + sylvester(h, bg + bg.mT))
+
+
+positive_part = symmetric(_clamp, _divided)
+positive_part.__doc__ = "Symmetric (*batch, n, n) -> the nearest positive semidefinite matrix."
+
+
+def _level(x: Tensor) -> Tensor:
+    l, _, scale = safe_eigh(x)
+    l = l * scale[..., 0]
+    top = l[..., -1:]
+    return (top + water_level((l - top).clamp(min=-2), 1.0))[..., 0]
+
+
+def _support(x: Tensor, t: Tensor) -> Tensor:
+    """Dt/dx = projector on the eigenvectors above t, divided by their number."""
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x)
+    b = x - t[..., None, None] * eye
+    projector = _divided(b, positive_part(b), eye)
+    return projector / trace(projector).clamp(min=0.5)
+
+
+spectral_level = with_derivative(
+    _level,
+    lambda x, t, g: _support(x, t) * g[..., None, None],
+    lambda x, t, d: (_support(x, t) * d).sum((-2, -1)),
+)
+spectral_level.__doc__ = "Symmetric (*batch, n, n) -> t (*batch,) with trace max(x - t I, 0) = 1."
+
+
+def trace(x: Tensor) -> Tensor:
+    """(*batch, 1, 1)."""
+    return x.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+
+
+def _density(x: Tensor) -> Tensor:
+    l, q, scale = safe_eigh(x)
+    l = l * scale[..., 0]
+    z = (l - l[..., -1:]).clamp(min=-2)
+    l = (z - water_level(z, 1.0)).clamp(min=0)
+    floor = eigen_floor(x) * l[..., -1:]
+    y = sym((q * torch.where(l < floor, 2 * floor, l)[..., None, :]) @ q.mT)
+    return y / trace(y)
+
+
+def _density_derivative(x: Tensor, p: Tensor, g: Tensor) -> Tensor:
+    """P(x) = max(x - t(x) I, 0) with trace 1: D(g) - D(I) tr D(g) / tr D(I), D the derivative of max(., 0) at x - t I."""
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x)
+    b = x - spectral_level(x)[..., None, None] * eye
+    along, level = _divided(b, p, g), _divided(b, p, eye)
+    return along - level * (trace(along) / trace(level).clamp(min=0.5))
+
+
+density = symmetric(_density, _density_derivative)
+density.__doc__ = "Symmetric (*batch, n, n) -> the nearest positive semidefinite matrix of trace 1."

@@ -1,0 +1,230 @@
+"""Networks that stay in M: at every layer (IAA), at the output (FAA), along an ODE (ProjectedODE); and blocks to build them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from .core import ConstraintSet, check_point, require_finite
+from .steps import Projection, Step
+
+
+def _require_step(step, name: str) -> None:
+    if isinstance(step, ConstraintSet):
+        raise TypeError(f"{name} needs a step, got the set {step!r}. Write {name}(..., Projection({step!r})).")
+    if not isinstance(step, Step):
+        raise TypeError(f"{name} needs a step, got {type(step).__name__}. Write {name}(..., Projection(Sphere(3))).")
+
+
+class IAA(nn.Module):
+    """Constrained at every layer: h0 = P_M(x), h <- step(h, dt_l block_l(h)). Every hidden state is in M.
+
+    With `head`, the last update is P_M(head(h + dt block(h))), or, for exponentials, step(h, dt head(block(h))).
+    Further arguments of the call go to every block.
+    """
+
+    def __init__(self, blocks: Iterable[nn.Module], step: Step, dt: float = 1.0, head: nn.Module | None = None):
+        super().__init__()
+        _require_step(step, "IAA")
+        self.blocks = nn.ModuleList(blocks)
+        if not self.blocks:
+            raise ValueError("IAA asked for at least one block, got none. Write [MLPBlock(M.shape, step.size) for _ in range(4)].")
+        self.step, self.head = step, head
+        self.dt = nn.Parameter(torch.full((len(self.blocks),), float(dt)))
+
+    def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+        h = self._start(x)
+        for i in range(len(self.blocks)):
+            h = self._layer(i, h, context, keywords)
+        return h
+
+    def states(self, x: Tensor, *context, **keywords) -> list[Tensor]:
+        """h0, h1, ..., the last of which is forward(x)."""
+        states = [self._start(x)]
+        for i in range(len(self.blocks)):
+            states.append(self._layer(i, states[-1], context, keywords))
+        return states
+
+    def _start(self, x: Tensor) -> Tensor:
+        check_point(x, self.step.M.shape, lambda: f"IAA on {self.step.M!r}")
+        require_finite(x, lambda: f"IAA on {self.step.M!r}")
+        return self.step.M.project(x)
+
+    def _layer(self, i: int, h: Tensor, context: tuple, keywords: dict) -> Tensor:
+        u = self.blocks[i](h, *context, **keywords)
+        if self.head is None or i + 1 < len(self.blocks):
+            return self.step(h, self.dt[i] * u)
+        if isinstance(self.step, Projection):
+            return self.step(None, self.head(self.step.M._flat(h + self.dt[i] * self.step.shaped(u, self.step.M.shape))))
+        return self.step(h, self.dt[i] * self.head(u))
+
+
+class FAA(nn.Module):
+    """Constrained at the output: step(base, net(x)). Any network, any further arguments.
+
+    base=None: P_M(net(x)), or from M.origin for exponentials; base=point of M; base=module: from P_M(base(x)).
+    """
+
+    def __init__(self, net: nn.Module, step: Step, base: Tensor | nn.Module | None = None):
+        super().__init__()
+        _require_step(step, "FAA")
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"FAA needs an nn.Module (a bare function would train nothing), got {type(net).__name__}.")
+        self.net, self.step = net, step
+        self.point: Tensor | None
+        self.register_buffer("point", None)
+        self.base = base if isinstance(base, nn.Module) else None
+        if isinstance(base, Tensor):
+            check_point(base, step.M.shape, lambda: f"FAA's base on {step.M!r}")
+            if not bool(step.M.contains(base).all()):
+                worst = float(step.M.violation(base).max())
+                raise ValueError(
+                    f"FAA asked for a base point in {step.M!r}, got one with violation {worst:.1e}. Write base=M.project(point)."
+                )
+            self.register_buffer("point", base)
+        elif base is not None and self.base is None:
+            raise TypeError(f"FAA asked for base=None, a tensor or an nn.Module, got {type(base).__name__}.")
+
+    def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+        if isinstance(x, Tensor) and x.dtype.is_floating_point:
+            require_finite(x, lambda: f"FAA on {self.step.M!r}")
+        u = self.net(x, *context, **keywords)
+        return self.step(self._base(x, u), u)
+
+    def _base(self, x: Tensor, u: Tensor) -> Tensor | None:
+        if self.base is not None:
+            return self.step.M.project(self.base(x))
+        if self.point is None:
+            return None
+        point = self.point if self.point.dtype.itemsize >= 4 else self.point.float()
+        batch = u.shape[: u.dim() - (len(self.step.M.shape) if u.shape[-1] != self.step.size else 1)]
+        return point.expand(torch.broadcast_shapes(point.shape, batch + self.step.M.shape))
+
+
+class ProjectedODE(nn.Module):
+    """dx/dt = P_{T_x M} field(t, x) on [0, horizon] by a Runge-Kutta method with stage points projected on M.
+
+    Away from the boundary of M the methods have order 1 (euler), 2 (heun), 4 (rk4); where the solution runs into or along a
+    boundary its velocity jumps, and all of them have order 1.
+    """
+
+    # stages (c_i, a_i) with stage point x + h a_i k_{i-1} at time t + c_i h, and weights
+    METHODS = {
+        "euler": (((0.0, 0.0),), (1.0,)),
+        "heun": (((0.0, 0.0), (1.0, 1.0)), (0.5, 0.5)),
+        "rk4": (((0.0, 0.0), (0.5, 0.5), (0.5, 0.5), (1.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
+    }
+
+    def __init__(self, field: nn.Module, M: ConstraintSet, horizon=1.0, steps: int = 20, method: str = "heun", time: bool = True):
+        super().__init__()
+        if not isinstance(field, nn.Module):
+            raise TypeError(f"ProjectedODE needs field as an nn.Module (a bare function would train nothing), got {type(field).__name__}.")
+        if not isinstance(M, ConstraintSet):
+            raise TypeError(f"ProjectedODE needs a set, got {type(M).__name__}. Write ProjectedODE(field, Ball(2)).")
+        if method not in self.METHODS:
+            raise ValueError(f"ProjectedODE asked for a method among {', '.join(self.METHODS)}, got {method!r}.")
+        if steps < 1:
+            raise ValueError(f"ProjectedODE asked for steps >= 1, got {steps}.")
+        self.field, self.M, self.horizon, self.steps, self.method, self.time = field, M, float(horizon), steps, method, time
+
+    def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+        x = self._start(x)
+        for i in range(self.steps):
+            x = self._advance(i, x, context, keywords)
+        return x
+
+    def trajectory(self, x: Tensor, *context, **keywords) -> Tensor:
+        """Every point, start included: (steps + 1, *batch, *shape)."""
+        points = [self._start(x)]
+        for i in range(self.steps):
+            points.append(self._advance(i, points[-1], context, keywords))
+        return torch.stack(points)
+
+    def _start(self, x: Tensor) -> Tensor:
+        check_point(x, self.M.shape, lambda: f"ProjectedODE on {self.M!r}")
+        require_finite(x, lambda: f"ProjectedODE on {self.M!r}")
+        return self.M.project(x)
+
+    def _velocity(self, t: float, x: Tensor, context: tuple, keywords: dict) -> Tensor:
+        time = (torch.as_tensor(t, dtype=x.dtype, device=x.device),) if self.time else ()
+        v = self.field(*time, x, *context, **keywords)
+        return self.M.tangent(x, v.reshape(x.shape).to(x.dtype))
+
+    def _advance(self, i: int, x: Tensor, context: tuple, keywords: dict) -> Tensor:
+        stages, weights = self.METHODS[self.method]
+        h = self.horizon / self.steps
+        total, k = torch.zeros_like(x), torch.zeros_like(x)
+        for (c, a), w in zip(stages, weights, strict=True):
+            stage = self.M.project(x + (h * a) * k) if a else x
+            k = self._velocity((i + c) * h, stage, context, keywords)
+            total = total + w * k
+        return self.M.project(x + h * total)
+
+
+class MLPBlock(nn.Module):
+    """Linear, ReLU, Linear (depth hidden layers of `width`); a point's shape is flattened inside."""
+
+    def __init__(self, size_in: int | tuple[int, ...], size_out: int, width: int | None = None, depth: int = 1, dropout: float = 0.0):
+        super().__init__()
+        self.points = Flat(size_in)
+        width = width or self.points.size
+        layers: list[nn.Module] = []
+        for n in [self.points.size] + [width] * (depth - 1):
+            layers += [nn.Linear(n, width), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
+        self.layers = nn.Sequential(*layers, nn.Linear(width, size_out))
+
+    def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        return self.layers(self.points(x))
+
+
+class AttentionBlock(nn.Module):
+    """ReLU(encoder layer) over tokens: x of shape (*batch, tokens, *point); the residual around it belongs to the step.
+
+    dim: embedding size, by default the point's own; a linear map goes in front, or behind, where sizes differ.
+    """
+
+    def __init__(
+        self,
+        size_in: int | tuple[int, ...],
+        size_out: int,
+        heads: int = 1,
+        width: int | None = None,
+        dim: int | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.points = Flat(size_in)
+        dim = dim or self.points.size
+        if dim % heads:
+            raise ValueError(f"AttentionBlock asked for heads that divide the embedding size {dim}, got {heads}. Set dim or heads.")
+        self.embed = nn.Identity() if dim == self.points.size else nn.Linear(self.points.size, dim)
+        self.encoder = nn.TransformerEncoderLayer(dim, heads, width or 4 * dim, dropout, batch_first=True)
+        self.out = nn.Identity() if dim == size_out else nn.Linear(dim, size_out)
+
+    def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        h = self.embed(self.points(x))
+        if h.dim() < 2:
+            raise ValueError(f"AttentionBlock asked for (*batch, tokens, *point), got {tuple(x.shape)}: no token dim.")
+        batch, tokens = h.shape[:-2], h.shape[-2]
+        h = h.reshape(math.prod(batch), tokens, h.shape[-1])
+        mask = None if key_padding_mask is None else key_padding_mask.expand(*batch, tokens).reshape(-1, tokens)
+        with sdpa_kernel(SDPBackend.MATH):  # the fused CPU kernel has no batching rule
+            h = self.encoder(h, src_key_padding_mask=mask)
+        return self.out(torch.relu(h)).reshape(*batch, tokens, -1)
+
+
+class Flat(nn.Module):
+    """(*batch, *shape) -> (*batch, size); an int is a vector's length."""
+
+    def __init__(self, shape: int | tuple[int, ...]):
+        super().__init__()
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.size = math.prod(self.shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_point(x, self.shape, lambda: "This block")
+        return x.flatten(x.dim() - len(self.shape))

@@ -1,0 +1,37 @@
+"""One set per file."""
+
+from .affine import Affine
+from .ball import Ball
+from .box import Box
+from .box_minus_balls import BoxMinusBalls
+from .cone import SecondOrderCone
+from .euclidean import Euclidean
+from .fixed_trace_psd import FixedTracePSD
+from .halfspace import Halfspace
+from .product import Product
+from .psd import PSD
+from .se import SE
+from .simplex import Simplex
+from .so import SO
+from .sphere import Sphere
+from .sphere_minus_caps import SphereMinusCaps
+from .stiefel import Stiefel
+
+__all__ = [
+    "PSD",
+    "SE",
+    "SO",
+    "Affine",
+    "Ball",
+    "Box",
+    "BoxMinusBalls",
+    "Euclidean",
+    "FixedTracePSD",
+    "Halfspace",
+    "Product",
+    "SecondOrderCone",
+    "Simplex",
+    "Sphere",
+    "SphereMinusCaps",
+    "Stiefel",
+]

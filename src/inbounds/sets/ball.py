@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..core import ACTIVE, LANDING, ConstraintSet, direction, norm, skin
+from .sphere import shown
+
+
+class Ball(ConstraintSet):
+    """{x in R^n : |x - center| <= radius}."""
+
+    reach = math.inf
+    radius: Tensor
+    center: Tensor
+
+    def __init__(self, n: int, radius=1.0, center=None):
+        super().__init__()
+        if n < 1:
+            raise ValueError(f"Ball asked for an ambient size n >= 1, got {n}. The disk is Ball(2).")
+        self.shape, self.centered = (n,), center is None
+        r = self._constant("radius", radius)
+        self._require(r > 0, f"Ball asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
+        c = self._constant("center", torch.zeros(n, dtype=torch.float64) if center is None else center)
+        if c.shape[-1:] != (n,):
+            raise ValueError(f"Ball({n}) asked for a center of shape (*batch, {n}), got {tuple(c.shape)}.")
+
+    def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Center, radius (*batch, 1) and the rounding of |x - center| near the boundary."""
+        c, r = self._cast("center", x), self._cast("radius", x)[..., None]
+        return c, r, skin(x, self.shape[0]) * (r + c.abs().amax(-1, keepdim=True))
+
+    def _project(self, x):
+        c, r, tol = self._parts(x)
+        u, length = direction(x - c)
+        inner = (r - LANDING * tol).clamp(min=0)
+        return torch.where(length > r - tol, c + inner * u, x)
+
+    def _residuals(self, x):
+        c, r = self._cast("center", x), self._cast("radius", x)
+        return x[..., :0], (norm(x - c) - r)[..., None]
+
+    def _tangent(self, x, v):
+        c, r, tol = self._parts(x)
+        u, length = direction(x - c)
+        outward = (u * v).sum(-1, keepdim=True).clamp(min=0)
+        return torch.where(length >= r - ACTIVE * tol, v - outward * u, v)
+
+    def _sample(self, batch, generator, dtype, device):
+        n = self.shape[0]
+        u, _ = direction(torch.randn(*batch, n, generator=generator, dtype=dtype, device=device))
+        share = torch.rand(*batch, 1, generator=generator, dtype=dtype, device=device) ** (1 / n)
+        c, r, _ = self._parts(u)
+        return self._project(c + r * share * u)
+
+    def extra_repr(self):
+        center = "" if self.centered else f", center=<{'x'.join(map(str, self.center.shape))}>"
+        return f"{self.shape[0]}" + shown("radius", self.radius, 1.0) + center

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..core import ConstraintSet
+
+
+class Box(ConstraintSet):
+    """{x in R^n : low <= x <= high}, bounds of shape (*batch, n), infinite ones allowed. Clamping is exact: no skin."""
+
+    reach = math.inf
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low, high):
+        super().__init__()
+        a, b = self._constant("low", low), self._constant("high", high)
+        n = torch.broadcast_shapes(a.shape, b.shape)
+        if not n:
+            raise ValueError("Box asked for bounds of shape (*batch, n), got two numbers. Write Box([0.0] * n, [1.0] * n).")
+        self.shape = (n[-1],)
+        self._require(a <= b, f"Box asked for low <= high, got low={low}, high={high}. Swap the bounds where they cross.")
+
+    def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self._cast("low", x), self._cast("high", x)
+
+    def _project(self, x):
+        low, high = self._bounds(x)
+        return torch.clamp(x, low, high)
+
+    def _residuals(self, x):
+        low, high = self._bounds(x)
+        return x[..., :0], torch.cat([low - x, x - high], -1)
+
+    def _tangent(self, x, v):
+        low, high = self._bounds(x)
+        v = torch.where(x <= low, v.clamp(min=0), v)
+        return torch.where(x >= high, v.clamp(max=0), v)
+
+    def _sample(self, batch, generator, dtype, device):
+        """Uniform between finite bounds; exponential from a single one; normal where there is none."""
+        like = torch.empty(0, dtype=dtype, device=device)
+        low, high = self._bounds(like)
+        shape = (*batch, *self.shape)
+        u = torch.rand(shape, generator=generator, dtype=dtype, device=device)
+        tail = torch.randn(shape, generator=generator, dtype=dtype, device=device)
+        below, above = torch.isfinite(low), torch.isfinite(high)
+        a, b = torch.where(below, low, 0.0), torch.where(above, high, 0.0)
+        half = torch.where(below, a + tail.abs(), torch.where(above, b - tail.abs(), tail))
+        return self._project(torch.where(below & above, a + u * (b - a), half))
+
+    def extra_repr(self):
+        return f"<{'x'.join(map(str, self.low.shape))}>, <{'x'.join(map(str, self.high.shape))}>"

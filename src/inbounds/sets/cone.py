@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..core import ACTIVE, LANDING, ConstraintSet, direction, norm, skin
+
+
+class SecondOrderCone(ConstraintSet):
+    """{(t, x) in R^n : |x| <= t}; the first entry is t."""
+
+    reach = math.inf
+
+    def __init__(self, n: int):
+        super().__init__()
+        if n < 2:
+            raise ValueError(f"SecondOrderCone asked for n >= 2 entries (t, x), got {n}. For t >= 0 write Box([0.0], [inf]).")
+        self.shape = (n,)
+
+    def _project(self, z):
+        t, (u, length) = z[..., :1], direction(z[..., 1:])
+        tol = skin(z, self.shape[0])
+        side = 0.5 * (t + length)
+        side = torch.where(side < torch.finfo(z.dtype).tiny / tol, 0.0, side)  # below, a skin would be denormal
+        side = torch.where(length > -t, side, 0.0)
+        edge = torch.cat([side, (1 - LANDING * tol) * side * u], -1)
+        return torch.where(length > t * (1 - tol), edge, z)
+
+    def _residuals(self, z):
+        return z[..., :0], (norm(z[..., 1:]) - z[..., 0])[..., None]
+
+    def _tangent(self, z, v):
+        """At the apex the tangent cone is the cone itself."""
+        t, (u, length) = z[..., :1], direction(z[..., 1:])
+        outward = (0.5 * ((u * v[..., 1:]).sum(-1, keepdim=True) - v[..., :1])).clamp(min=0)
+        slid = v - outward * torch.cat([-torch.ones_like(t), u], -1)
+        active = length >= t * (1 - ACTIVE * skin(z, self.shape[0]))
+        return torch.where(t <= 0, self._project(v), torch.where(active, slid, v))
+
+    def _sample(self, batch, generator, dtype, device):
+        z = torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device)
+        return self._project(torch.cat([2 * z[..., :1].abs(), z[..., 1:]], -1))
+
+    def extra_repr(self):
+        return f"{self.shape[0]}"

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..core import ACTIVE, LANDING, ConstraintSet, norm, skin
+
+
+class Halfspace(ConstraintSet):
+    """{x in R^n : a.x <= b}, a of shape (*batch, n), b of shape (*batch,)."""
+
+    reach = math.inf
+    a: Tensor
+    b: Tensor
+
+    def __init__(self, a, b=0.0):
+        super().__init__()
+        normal, offset = self._constant("a", a), self._constant("b", b)
+        if normal.dim() == 0:
+            raise ValueError("Halfspace asked for a normal a of shape (*batch, n), got a number. Write Halfspace([1.0], b).")
+        self.shape = (normal.shape[-1],)
+        self._require(normal.abs().amax(-1) > 0, "Halfspace asked for a nonzero normal a, got a = 0. Use Euclidean(n).")
+        self._require(torch.isfinite(offset), f"Halfspace asked for a finite b, got {b}.")
+
+    def _parts(self, x: Tensor):
+        """Unit normal, signed distance to the boundary (*batch, 1), and the rounding of that distance at x."""
+        a, b = self._cast("a", x), self._cast("b", x)[..., None]
+        size = norm(a)[..., None]
+        n, b = a / size, b / size
+        tol = skin(x, self.shape[0]) * (norm(x)[..., None] + b.abs())
+        return n, (n * x).sum(-1, keepdim=True) - b, tol
+
+    def _project(self, x):
+        n, over, tol = self._parts(x)
+        near = x - over * n
+        _, rest, fine = self._parts(near)  # a far x lands near: the skin is that of the landing point
+        return torch.where(over > -tol, near - (rest + LANDING * fine.detach()) * n, x)
+
+    def _residuals(self, x):
+        a, b = self._cast("a", x), self._cast("b", x)
+        return x[..., :0], ((a * x).sum(-1) - b)[..., None]
+
+    def _tangent(self, x, v):
+        n, over, tol = self._parts(x)
+        outward = (n * v).sum(-1, keepdim=True).clamp(min=0)
+        return torch.where(over >= -ACTIVE * tol, v - outward * n, v)
+
+    def _sample(self, batch, generator, dtype, device):
+        return self._project(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
+
+    def extra_repr(self):
+        return f"<{'x'.join(map(str, self.a.shape))}>, <{'x'.join(map(str, self.b.shape))}>"

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..core import ConstraintSet, LieGroup, Manifold
+
+
+class Product(ConstraintSet):
+    """M_1 x ... x M_k as flat vectors of shape (sum of sizes,). A Manifold or LieGroup if all parts are.
+
+    `split` gives the parts in their own shapes, `join` puts them together. violation is the sum of the parts'.
+    """
+
+    def __new__(cls, *sets):
+        if cls is Product and sets:
+            if all(isinstance(s, LieGroup) for s in sets):
+                cls = ProductGroup
+            elif all(isinstance(s, Manifold) for s in sets):
+                cls = ProductManifold
+        return super().__new__(cls)
+
+    def __init__(self, *sets: ConstraintSet):
+        super().__init__()
+        wrong = [s for s in sets if not isinstance(s, ConstraintSet)]
+        if not sets or wrong:
+            got = ", ".join(type(s).__name__ for s in wrong) or "nothing"
+            raise TypeError(f"Product asked for sets, got {got}. Write Product(SO(3), Euclidean(3)).")
+        self.sets = torch.nn.ModuleList(sets)
+        self.sizes = [math.prod(s.shape) for s in sets]
+        self.shape = (sum(self.sizes),)
+
+    @property
+    def reach(self) -> float | None:
+        parts = [s.reach for s in self.sets]
+        return None if any(r is None for r in parts) else min(parts)
+
+    @property
+    def exact(self) -> bool:
+        return all(s.exact for s in self.sets)
+
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        parts = x.split(self.sizes, -1)
+        return tuple(p.reshape(p.shape[:-1] + s.shape) for p, s in zip(parts, self.sets, strict=True))
+
+    def join(self, *parts: Tensor) -> Tensor:
+        flat = [s._flat(p) for p, s in zip(parts, self.sets, strict=True)]
+        batch = torch.broadcast_shapes(*(p.shape[:-1] for p in flat))
+        return torch.cat([p.expand(*batch, p.shape[-1]) for p in flat], -1)
+
+    def _map(self, method: str, *points: Tensor) -> Tensor:
+        """The same method of every part, on its share of the points."""
+        shares = zip(*(self.split(p) for p in points), strict=True)
+        return self.join(*(getattr(s, method)(*share) for s, share in zip(self.sets, shares, strict=True)))
+
+    def _project(self, x):
+        return self._map("_project", x)
+
+    def _residuals(self, x):
+        both = [s.residuals(p) for s, p in zip(self.sets, self.split(x), strict=True)]
+        return torch.cat([b[0] for b in both], -1), torch.cat([b[1] for b in both], -1)
+
+    def _violation(self, x):
+        return sum(s.violation(p) for s, p in zip(self.sets, self.split(x), strict=True))
+
+    def _tangent(self, x, v):
+        return self._map("tangent", x, v)
+
+    def uniqueness_margin(self, x):
+        x = self._enter("uniqueness_margin", x)
+        return torch.stack([s.uniqueness_margin(p) for s, p in zip(self.sets, self.split(x), strict=True)]).amin(0)
+
+    def _sample(self, batch, generator, dtype, device):
+        return self.join(*(s.sample(*batch, generator=generator, dtype=dtype, device=device) for s in self.sets))
+
+    def __repr__(self):
+        return f"Product({', '.join(map(repr, self.sets))})"
+
+
+class ProductManifold(Product, Manifold):
+    def __init__(self, *sets: Manifold):
+        super().__init__(*sets)
+        self.dim = sum(s.dim for s in sets)
+
+    def _exp(self, x, v):
+        return self._map("_exp", x, v)
+
+    def _log(self, x, y):
+        return self._map("_log", x, y)
+
+    def _refine(self, x):
+        return self._map("_refine", x)
+
+    def origin(self, like):
+        return self.join(*(s.origin(like) for s in self.sets))
+
+
+class ProductGroup(ProductManifold, LieGroup):
+    def _coordinates(self, c: Tensor) -> tuple[Tensor, ...]:
+        return c.split([s.dim for s in self.sets], -1)
+
+    def hat(self, c):
+        return self.join(*(s.hat(e) for s, e in zip(self.sets, self._coordinates(c), strict=True)))
+
+    def vee(self, A):
+        return torch.cat([s.vee(p) for s, p in zip(self.sets, self.split(A), strict=True)], -1)
+
+    def _group_exp(self, c):
+        return self.join(*(s._group_exp(e) for s, e in zip(self.sets, self._coordinates(c), strict=True)))
+
+    def _group_log(self, g):
+        return torch.cat([s._group_log(p) for s, p in zip(self.sets, self.split(g), strict=True)], -1)
+
+    def _compose(self, g, h):
+        return self._map("_compose", g, h)
+
+    def _inverse(self, g):
+        return self._map("_inverse", g)

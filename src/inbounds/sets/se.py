@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..core import LieGroup, working_dtype
+from ..kernels.se3 import se3_exp, se3_log
+from ..kernels.stumpff import stumpff
+from .so import SO
+
+
+class SE(LieGroup):
+    """Rigid motions: matrices [[R, t], [0, 1]] of shape (n+1, n+1), R in SO(n).
+
+    `exp` is the geodesic of the ambient metric (R turns, t moves straight); `group_exp` is the matrix exponential
+    (a screw motion). They are different maps. Coordinates are (rotation, translation).
+    """
+
+    reach = math.sqrt(2)
+
+    def __init__(self, n: int):
+        super().__init__()
+        if n < 2:
+            raise ValueError(f"SE asked for n >= 2, got {n}. Motions of a line are Euclidean(1).")
+        self.n, self.shape = n, (n + 1, n + 1)
+        self.rotation = SO(n)
+        self.dim = self.rotation.dim + n
+
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """R (*batch, n, n) and t (*batch, n, 1)."""
+        return x[..., : self.n, : self.n], x[..., : self.n, self.n :]
+
+    def join(self, R: Tensor, t: Tensor, corner: float = 1.0) -> Tensor:
+        top = torch.cat([R, t], -1)
+        last = torch.zeros_like(top[..., :1, :])
+        last = torch.cat([last[..., :-1], last[..., -1:] + corner], -1)
+        return torch.cat([top, last], -2)
+
+    def _project(self, x):
+        R, t = self.split(x)
+        return self.join(self.rotation._project(R), t)
+
+    def _last_row(self, x: Tensor) -> Tensor:
+        return torch.cat([x[..., self.n, : self.n], x[..., self.n, self.n :] - 1], -1)
+
+    def _residuals(self, x):
+        eq, none = self.rotation._residuals(self.split(x)[0])
+        return torch.cat([eq, self._last_row(x)], -1), none
+
+    def _violation(self, x):
+        """|R R^T - I|_F + |det R - 1| + max |last row - (0, .., 0, 1)|, the paper's metric."""
+        return self.rotation._violation(self.split(x)[0]) + self._last_row(x).abs().amax(-1)
+
+    def _tangent(self, x, v):
+        (R, _), (vR, vt) = self.split(x), self.split(v)
+        return self.join(self.rotation._tangent(R, vR), vt, 0.0)
+
+    def uniqueness_margin(self, x):
+        x = self._enter("uniqueness_margin", x)
+        return self.rotation.uniqueness_margin(self.split(x)[0]) + self._poison(x)[..., 0, 0]
+
+    def _exp(self, x, v):
+        (R, t), (vR, vt) = self.split(x), self.split(v)
+        return self.join(self.rotation._exp(R, vR), t + vt)
+
+    def _log(self, x, y):
+        (R, t), (S, s) = self.split(x), self.split(y)
+        return self.join(self.rotation._log(R, S), s - t, 0.0)
+
+    def _refine(self, x):
+        R, t = self.split(x)
+        return self.join(self.rotation._refine(R), t)
+
+    def origin(self, like):
+        return torch.eye(self.n + 1, dtype=working_dtype(like), device=like.device)
+
+    def hat(self, c):
+        k = self.rotation.dim
+        return self.join(self.rotation.hat(c[..., :k]), c[..., k:, None], 0.0)
+
+    def vee(self, A):
+        R, t = self.split(A)
+        return torch.cat([self.rotation.vee(R), t[..., 0]], -1)
+
+    def _group_exp(self, c):
+        if self.n == 3:
+            return se3_exp(c)
+        if self.n == 2:
+            w, v = c[..., :1], c[..., 1:]
+            _, c1, c2 = stumpff(w * w, 2)
+            side = torch.stack([-v[..., 1], v[..., 0]], -1)
+            return self.join(self.rotation._group_exp(w), (c1 * v + c2 * w * side)[..., None])
+        return torch.matrix_exp(self.hat(c))
+
+    def _group_log(self, g):
+        if self.n == 3:
+            return se3_log(g)
+        R, t = self.split(g)
+        w = self.rotation._group_log(R)
+        v = t[..., 0]
+        _, c1, c2 = stumpff(w * w, 2)
+        side = torch.stack([v[..., 1], -v[..., 0]], -1)
+        return torch.cat([w, c1 / (2 * c2) * v + 0.5 * w * side], -1)
+
+    def _compose(self, g, h):
+        return g @ h
+
+    def _inverse(self, g):
+        R, t = self.split(g)
+        return self.join(R.mT, -(R.mT @ t))
+
+    def _sample(self, batch, generator, dtype, device):
+        """Haar rotations, standard normal translations."""
+        R = self.rotation._sample(batch, generator, dtype, device)
+        return self.join(R, torch.randn(*batch, self.n, 1, generator=generator, dtype=dtype, device=device))
+
+    def extra_repr(self):
+        return f"{self.n}"
+

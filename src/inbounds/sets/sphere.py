@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..core import Manifold, direction, norm, working_dtype
+from ..kernels.stumpff import stumpff
+
+
+class Sphere(Manifold):
+    """{x in R^n : |x| = radius}. P(x) = radius x/|x|; at 0, where every point is nearest, radius e_1."""
+
+    radius: Tensor
+
+    def __init__(self, n: int, radius=1.0):
+        super().__init__()
+        if n < 2:
+            raise ValueError(f"Sphere asked for an ambient size n >= 2, got {n}. The unit circle is Sphere(2).")
+        self.shape, self.dim = (n,), n - 1
+        r = self._constant("radius", radius)
+        self._require(r > 0, f"Sphere asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
+
+    @property
+    def reach(self) -> float:
+        return float(self.radius.min())
+
+    def _project(self, x):
+        return direction(x)[0] * self._cast("radius", x)[..., None]
+
+    def _residuals(self, x):
+        """(|x|^2 / radius - radius) / 2: zero on M, of slope 1 across it."""
+        r = self._cast("radius", x)
+        return 0.5 * ((x * x).sum(-1) / r - r)[..., None], x[..., :0]
+
+    def _violation(self, x):
+        return (norm(x) - self._cast("radius", x)).abs()
+
+    def _tangent(self, x, v):
+        u = x / self._cast("radius", x)[..., None]
+        return v - u * (u * v).sum(-1, keepdim=True)
+
+    def uniqueness_margin(self, x):
+        return norm(self._enter("uniqueness_margin", x))
+
+    def _exp(self, x, v):
+        r = self._cast("radius", x)[..., None]
+        u, length = direction(v)
+        turn = 2 * math.pi * r
+        v = torch.where(length > turn, u * torch.remainder(length, turn), v)
+        c0, c1 = stumpff(((v / r) ** 2).sum(-1, keepdim=True), 1)
+        return c0 * x + c1 * v
+
+    def _log(self, x, y):
+        r = self._cast("radius", x)[..., None]
+        d = y - x
+        w = self._tangent(x, d)
+        h = ((d / r) ** 2).sum(-1, keepdim=True) / 4  # sin^2(angle / 2)
+        far = h > 0.5
+        near = w * _angle_over_sine(torch.where(far, 0.0, h))
+        u, length = direction(w)
+        lost = length <= 32 * torch.finfo(x.dtype).eps * r  # antipodes: every direction will do
+        u = torch.where(lost, self._some_tangent(x), u)
+        return torch.where(far, u * self.geodesic_distance(x, y)[..., None], near)
+
+    def _some_tangent(self, x: Tensor) -> Tensor:
+        axis = torch.zeros_like(x).scatter(-1, x.abs().argmin(-1, keepdim=True), 1.0)
+        return direction(self._tangent(x, axis))[0]
+
+    def geodesic_distance(self, x, y):
+        x, y = self._enter("geodesic_distance", x, y)
+        return 2 * self._cast("radius", x) * torch.atan2(norm(y - x), norm(y + x))
+
+    def origin(self, like):
+        like = torch.zeros(self.shape, dtype=working_dtype(like), device=like.device)
+        return self._project(like)
+
+    def _sample(self, batch, generator, dtype, device):
+        return self._project(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
+
+    def extra_repr(self):
+        return f"{self.shape[0]}" + shown("radius", self.radius, 1.0)
+
+
+def _angle_over_sine(h: Tensor) -> Tensor:
+    """t / sin t at h = sin^2(t/2) <= 1/2: asin(sqrt h) / sqrt(h (1 - h))."""
+    small = h < 0.01
+    z, series, term = torch.where(small, h, 0.0), 1.0, 1.0
+    for k in range(1, 9):
+        term = term * z * ((2 * k - 1) / (2 * k))
+        series = series + term / (2 * k + 1)
+    root = torch.where(small, 0.25, h).sqrt()
+    return torch.where(small, series, torch.asin(root) / root) / (1 - h).sqrt()
+
+
+def shown(name: str, value: Tensor, default: float | None = None) -> str:
+    """`, name=value` for repr; nothing for the default, the shape for a batch."""
+    if not torch.compiler.is_compiling() and value.numel() == 1 and not torch._C._are_functorch_transforms_active():
+        number = float(value.detach())
+        return "" if number == default else f", {name}={number:g}"
+    return f", {name}=<{'x'.join(map(str, value.shape))}>"

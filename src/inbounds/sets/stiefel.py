@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import torch
+
+from ..core import Manifold, working_dtype
+from ..kernels.polar import polar, polish
+from .so import haar
+
+
+class Stiefel(Manifold):
+    """{X in R^(n x k) : X^T X = I}: k orthonormal columns. P(A) = U V^T, the polar factor."""
+
+    reach = 1.0
+
+    def __init__(self, n: int, k: int):
+        super().__init__()
+        if not 1 <= k <= n:
+            raise ValueError(f"Stiefel asked for 1 <= k <= n, got n={n}, k={k}. Rows and columns swapped? Stiefel({k}, {n}).")
+        self.n, self.k, self.shape = n, k, (n, k)
+        self.dim = n * k - k * (k + 1) // 2
+
+    def _project(self, x):
+        return polar(x)
+
+    def _gram(self, x):
+        return x.mT @ x - torch.eye(self.k, dtype=x.dtype, device=x.device)
+
+    def _residuals(self, x):
+        """Upper triangle of X^T X - I."""
+        i, j = torch.triu_indices(self.k, self.k, device=x.device)
+        return self._gram(x)[..., i, j], x[..., 0, :0]
+
+    def _violation(self, x):
+        return self._gram(x).flatten(-2).norm(dim=-1)
+
+    def _tangent(self, x, v):
+        b = x.mT @ v
+        return v - 0.5 * x @ (b + b.mT)
+
+    def uniqueness_margin(self, x):
+        """s_k, the smallest singular value."""
+        x = self._enter("uniqueness_margin", x)
+        poison = self._poison(x)
+        return torch.linalg.svdvals(torch.where(poison == 0, x, 0.0))[..., -1] + poison[..., 0, 0]
+
+    def _exp(self, x, v):
+        """[X, V] exp([[A, -S], [I, A]]) [I; 0] exp(-A) with A = X^T V, S = V^T V (Edelman, Arias and Smith, 1998)."""
+        a = x.mT @ v
+        a = 0.5 * (a - a.mT)
+        eye = torch.eye(self.k, dtype=x.dtype, device=x.device).expand_as(a)
+        block = torch.cat([torch.cat([a, -(v.mT @ v)], -1), torch.cat([eye, a], -1)], -2)
+        flow = torch.matrix_exp(block)[..., : self.k] @ torch.matrix_exp(-a)
+        return torch.cat([x, v], -1) @ flow
+
+    def _refine(self, x):
+        return polish(x)
+
+    def origin(self, like):
+        return torch.eye(self.n, self.k, dtype=working_dtype(like), device=like.device)
+
+    def _sample(self, batch, generator, dtype, device):
+        return haar(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
+
+    def extra_repr(self):
+        return f"{self.n}, {self.k}"
