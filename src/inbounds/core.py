@@ -190,14 +190,16 @@ class ConstraintSet(nn.Module, ABC):
 
     def _apply(self, fn, recurse=True):
         """Casts of the surrounding model leave the set's parameters at float32 or better."""
-        before = {k: t for k, t in (*self._parameters.items(), *self._buffers.items()) if t is not None}
+        learned = {k: t.data for k, t in self._parameters.items() if t is not None}
+        fixed = dict(self._buffers)
         super()._apply(fn, recurse)
-        for name, old in before.items():
-            new = getattr(self, name)
-            if isinstance(old, nn.Parameter):
-                if new.dtype in (torch.float16, torch.bfloat16):
-                    new.data = old.data.to(new.device)
-            elif new.dtype != old.dtype:
+        for name, old in learned.items():
+            new = self._parameters[name]
+            if new is not None and new.dtype in (torch.float16, torch.bfloat16):
+                new.data = old.to(new.device)
+        for name, old in fixed.items():
+            new = self._buffers[name]
+            if old is not None and new is not None and new.dtype != old.dtype:
                 self._buffers[name] = old.to(new.device)
         return self
 

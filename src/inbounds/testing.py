@@ -1,1 +1,307 @@
-def check_set(M): ...
+"""The contract as a function: `check_set(M)` raises an error that names the law a set breaks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .core import ConstraintSet, LieGroup, Manifold, norm
+
+
+class LawError(AssertionError):
+    """A set breaks a law of the contract."""
+
+
+def check_set(M: ConstraintSet, seed: int = 0, points: int = 64) -> None:
+    """Check the laws of the contract on M, in float32 and float64; raise LawError at the first that fails.
+
+    Points of M come from M.sample, or from projected noise where M does not sample. Laws of first derivatives are checked in
+    float64; they may fail on one row in fifty, since a random row can sit on a kink.
+    """
+    if not isinstance(M, ConstraintSet):
+        raise TypeError(f"check_set asked for a ConstraintSet, got {type(M).__name__}. Write check_set(MySet()).")
+    for dtype in (torch.float32, torch.float64):
+        case = Case.of(M, dtype, seed, points)
+        for law in LAWS:
+            law(case)
+        if dtype == torch.float64:
+            for kind, laws in SMOOTH_LAWS:
+                for law in laws if isinstance(M, kind) else ():
+                    law(case)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A set with test data in one dtype: points p of M, noise x around M, the generator."""
+
+    M: ConstraintSet
+    p: Tensor
+    x: Tensor
+    scale: float
+    generator: torch.Generator
+
+    @classmethod
+    def of(cls, M: ConstraintSet, dtype: torch.dtype, seed: int, points: int) -> Case:
+        g = torch.Generator().manual_seed(seed)
+
+        def draw() -> Tensor:
+            return torch.randn(points, *M.shape, generator=g, dtype=dtype)
+
+        try:
+            p = M.sample(points, generator=g, dtype=dtype)
+        except NotImplementedError:
+            p = M.project(draw())
+        scale = float(p.abs().max().clamp(min=1)) if bool(torch.isfinite(p).all()) else 1.0
+        size = torch.logspace(-2, 0.5, points, dtype=dtype).reshape(-1, *[1] * len(M.shape))
+        return cls(M, p, p + scale * size * draw(), scale, g)
+
+    @property
+    def eps(self) -> float:
+        return torch.finfo(self.x.dtype).eps
+
+    @property
+    def tol(self) -> float:
+        """Rounding allowed in a point of M; a set that is not exact answers for its own accuracy."""
+        own = 0.0 if self.M.exact else 1e-3
+        return max(own, 64 * math.sqrt(math.prod(self.M.shape)) * self.eps)
+
+    def draw(self, *batch: int) -> Tensor:
+        return torch.randn(*batch, *self.M.shape, generator=self.generator, dtype=self.x.dtype)
+
+    def size(self, x: Tensor) -> Tensor:
+        return norm(self.M._flat(x))
+
+    def require(self, ok: Tensor | bool, law: str, detail: str) -> None:
+        if not bool(torch.as_tensor(ok).all()):
+            dtype = str(self.x.dtype).removeprefix("torch.")
+            raise LawError(f"{self.M!r} breaks the law '{law}' in {dtype}: {detail}")
+
+    def require_most(self, ok: Tensor, law: str, detail: str) -> None:
+        share = float(ok.double().mean())
+        self.require(share >= 0.98, law, f"{detail}, in {100 * (1 - share):.0f} % of the rows")
+
+
+def worst(t: Tensor) -> str:
+    return f"{float(t.max()) if t.numel() else 0:.1e}"
+
+
+# --- laws of project and violation, both dtypes -------------------------------------------------------------
+
+
+def keeps_dtype(c: Case) -> None:
+    y, raw = c.M.project(c.x), c.M._project(c.x)
+    c.require(y.dtype == raw.dtype == c.x.dtype, "keeps the dtype", f"project({c.x.dtype}) computed {raw.dtype}.")
+    c.require(y.shape == c.x.shape, "keeps the shape", f"project({tuple(c.x.shape)}) returned {tuple(y.shape)}.")
+
+
+def rows_are_independent(c: Case) -> None:
+    """Row i of project(x) is project(row i), for batch shapes (), (1,), (3, 1, 2)."""
+    x = c.x[-6:]
+    rows = torch.stack([c.M.project(row) for row in x])
+    for batch in ((6,), (3, 1, 2)):
+        whole = c.M.project(x.reshape(*batch, *c.M.shape)).reshape(rows.shape)
+        gap = float((whole - rows).abs().max())
+        c.require(gap <= 1e3 * c.tol * c.scale, "rows are independent", f"batch {batch} differs from single rows by {gap:.1e}.")
+
+
+def is_total(c: Case) -> None:
+    """Finite and in M at 0, and from 1e-20 to 1e20."""
+    for name, x in (("0", 0 * c.x), ("1e-20 x", 1e-20 * c.x), ("1e20 x", 1e20 * c.x)):
+        y = c.M.project(x)
+        c.require(torch.isfinite(y), "total", f"project({name}) is not finite.")
+        v, scale = c.M.violation(y), c.size(y).clamp(min=c.scale)
+        c.require(v <= c.tol * scale, "total", f"project({name}) has violation {worst(v)}.")
+
+
+def lands_in_the_set(c: Case) -> None:
+    y = c.M.project(c.x)
+    v = c.M.violation(y)
+    c.require(v <= c.tol * c.size(y).clamp(min=c.scale), "lands in M", f"violation of project(x) is {worst(v)}.")
+    c.require(c.M.violation(c.p) <= c.tol * c.size(c.p).clamp(min=c.scale), "samples are in M", "sample() left M.")
+    try:
+        over = c.M.residuals(y)[1] if c.M.exact else y[:0]
+    except NotImplementedError:
+        return
+    c.require(over <= 0, "inequalities hold including rounding", f"an inequality of project(x) is {worst(over)} > 0.")
+
+
+def is_idempotent(c: Case) -> None:
+    y = c.M.project(c.x)
+    gap = c.size(c.M.project(y) - y)
+    c.require(gap <= c.tol * c.size(y).clamp(min=c.scale), "idempotent", f"project moves its own result by {worst(gap)}.")
+
+
+def violation_is_independent(c: Case) -> None:
+    """violation gives the same numbers when project is broken. Sets that are not exact may use project, and say so."""
+    if not c.M.exact:
+        return
+    before = c.M.violation(c.x)
+    c.M._project = lambda x: x + 1.0  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        after = c.M.violation(c.x)
+    finally:
+        del c.M._project
+    same = (before == after) | (before.isnan() & after.isnan())
+    c.require(same, "violation does not go through project", "breaking project changed the violation.")
+    outside = c.size(c.x - c.M.project(c.x)) > 1e-3 * c.scale
+    c.require(before[outside] > 0, "violation is zero only in M", "it is 0 at a point that project moves.")
+
+
+def nothing_is_nearer(c: Case) -> None:
+    """Neither points of M nor project(p + s xi) are nearer to x than p = project(x)."""
+    p = c.M.project(c.x)
+    d = c.size(c.x - p)
+    slack = 64 * c.tol * (c.size(c.x) + c.scale)
+    others = c.size(c.x[:, None] - c.p[None])
+    c.require(others.amin(1) >= d - slack, "nearest", "a sampled point of M is nearer.")
+    for s in (1e-4, 1e-3, 1e-2, 1e-1, 1.0):
+        q = c.M.project(p + s * c.scale * c.draw(len(p)))
+        c.require(c.size(c.x - q) >= d - slack, "nearest", f"project(p + {s:g} xi) is nearer than p = project(x).")
+
+
+def keeps_bad_rows_apart(c: Case) -> None:
+    x = c.x.clone()
+    x[(1, *[0] * len(c.M.shape))] = math.nan
+    y = c.M.project(x)
+    good = torch.arange(len(x)) != 1
+    c.require(y[1].isnan(), "a NaN row stays in its row", "a row with NaN was mapped to numbers.")
+    c.require(torch.isfinite(y[good]), "a NaN row stays in its row", "another row was lost.")
+
+
+def gradients_are_finite(c: Case) -> None:
+    """On M, at 0, at noise and at 1e-20, 1e20 of it."""
+    for name, x in (("points of M", c.p), ("0", 0 * c.x), ("noise", c.x), ("1e-20 x", 1e-20 * c.x), ("1e20 x", 1e20 * c.x)):
+        x = x.clone().requires_grad_()
+        y = c.M.project(x)
+        if not y.requires_grad:
+            c.require(False, "gradients are finite", "project cut the graph.")
+        (g,) = torch.autograd.grad(y, x, c.draw(len(x)))
+        c.require(torch.isfinite(g), "gradients are finite", f"NaN or inf at {name}.")
+
+
+def tangent_kills_the_normal(c: Case) -> None:
+    """tangent(p, x - p) = 0 for p = project(x). Loose: near a kink the rounding of p turns the cone."""
+    p = c.M.project(c.x)
+    t = c.size(c.M.tangent(p, c.x - p))
+    c.require_most(t <= 1e4 * c.eps * (c.size(c.x) + c.scale), "tangent(p, x - p) = 0", f"it is up to {worst(t)}")
+
+
+def reach_inequality(c: Case) -> None:
+    """<v, y - p> <= |v| |y - p|^2 / (2 reach) for y in M and v = x - p normal at p = project(x)."""
+    if c.M.reach is None:
+        return
+    p = c.M.project(c.x)
+    v = c.M._flat(c.x - p)
+    step = (c.M._flat(c.p)[None] - c.M._flat(p)[:, None]).double()
+    left = (v.double()[:, None] * step).sum(-1)
+    right = v.double().norm(dim=-1)[:, None] * step.square().sum(-1) / (2 * c.M.reach)
+    slack = 1e3 * c.tol * (c.size(c.x)[:, None] + c.scale) ** 2
+    c.require(left <= right + slack, "reach inequality", f"it fails for reach {c.M.reach:g}.")
+
+
+def margin_is_a_margin(c: Case) -> None:
+    """uniqueness_margin is 1-Lipschitz and at least reach - distance."""
+    m, d = c.M.uniqueness_margin(c.x), c.M.distance(c.x)
+    slack = 64 * c.tol * (c.size(c.x) + c.scale)
+    if c.M.reach is not None:
+        c.require(m >= c.M.reach - d - slack, "margin >= reach - distance", f"it is {float(m.min()):.1e} somewhere.")
+    y = c.x + 0.1 * c.scale * c.draw(len(c.x))
+    change = torch.where(m.isinf(), 0.0, (c.M.uniqueness_margin(y) - m).abs())
+    c.require(change <= c.size(y - c.x) + slack, "the margin is 1-Lipschitz", "it changed faster than x.")
+
+
+# --- laws of derivatives, float64 ---------------------------------------------------------------------------
+
+
+def tangent_is_the_one_sided_derivative(c: Case) -> None:
+    """(project(p + t v) - p) / t -> tangent(p, v), at samples and at projected noise (corners, boundaries)."""
+    t = 1e-6
+    for p in (c.p, c.M.project(c.x)):
+        v = c.draw(len(p))
+        slope = (c.M.project(p + t * v) - p) / t
+        gap = c.size(slope - c.M.tangent(p, v)) / c.size(v)
+        c.require_most(gap <= 2e-3, "tangent = one-sided derivative of project", f"they differ by up to {worst(gap)} |v|")
+
+
+def gradient_is_the_derivative(c: Case) -> None:
+    """<w, DP d> by autograd against central differences, where one-sided differences agree."""
+    h, w, d = 1e-6, c.draw(len(c.x)), c.draw(len(c.x))
+    x = c.x.clone().requires_grad_()
+    (g,) = torch.autograd.grad(c.M.project(x), x, w)
+    up, mid, down = (c.M.project(c.x + s * d) for s in (h, 0, -h))
+    forward, backward = c.M._flat((up - mid) * w).sum(-1) / h, c.M._flat((mid - down) * w).sum(-1) / h
+    smooth = (forward - backward).abs() <= 1e-4 * (1 + forward.abs())
+    gap = (c.M._flat(g * d).sum(-1) - 0.5 * (forward + backward)).abs()
+    ok = ~smooth | (gap <= 1e-4 * (1 + c.size(w) * c.size(d)))
+    c.require_most(ok, "gradient = derivative", f"they differ by up to {worst(gap[smooth])}")
+
+
+def exp_is_a_geodesic(c: Case) -> None:
+    """exp(x, 0) = x, velocity v, and exp(x, t v) - project(x + t v) = O(t^3)."""
+    M, p = c.M, c.p
+    assert isinstance(M, Manifold)
+    v = M.tangent(p, c.draw(len(p)))
+    v = v / c.size(v).clamp(min=1e-12).reshape(-1, *[1] * len(M.shape)) * min(1.0, M.reach or 1.0)
+    c.require(c.size(M.exp(p, 0 * v) - p) <= c.tol * c.scale, "exp(x, 0) = x", "it moved.")
+    slope = (M.exp(p, 1e-6 * v) - M.exp(p, -1e-6 * v)) / 2e-6
+    c.require(c.size(slope - v) <= 1e-6 * (1 + c.size(v)), "exp starts with velocity v", "another velocity.")
+    far, near = (c.size(M.exp(p, t * v) - M.project(p + t * v)).max() for t in (2e-2, 1e-2))
+    ok = near <= 1e-12 or far >= 6.5 * near
+    c.require(ok, "exp agrees with project to third order", f"halving t took {float(far):.1e} to {float(near):.1e}.")
+    c.require(M.violation(M.origin(p)) <= c.tol * c.scale, "origin is in M", "it is not.")
+
+
+def log_inverts_exp(c: Case) -> None:
+    M, p = c.M, c.p
+    assert isinstance(M, Manifold)
+    v = M.tangent(p, c.draw(len(p)))
+    v = 0.5 * v / c.size(v).clamp(min=1e-12).reshape(-1, *[1] * len(M.shape)) * min(1.0, M.reach or 1.0)
+    try:
+        back = M.log(p, M.exp(p, v))
+    except NotImplementedError:
+        return
+    c.require(c.size(back - v) <= 1e-9 * c.scale, "log(x, exp(x, v)) = v", f"off by {worst(c.size(back - v))}.")
+
+
+def group_laws(c: Case) -> None:
+    G, p, q = c.M, c.p, c.p.flip(0)
+    assert isinstance(G, LieGroup)
+    a = 0.5 * torch.randn(len(p), G.dim, generator=c.generator, dtype=p.dtype)
+    laws = {
+        "vee(hat(c)) = c": G.vee(G.hat(a)) - a,
+        "g inverse(g) = origin": G.compose(p, G.inverse(p)) - G.origin(p),
+        "(g h) inverse(h) = g": G.compose(G.compose(p, q), G.inverse(q)) - p,
+        "group_exp(c) is in the group": G.violation(G.group_exp(a)),
+        "group_exp(-c) = inverse": G.group_exp(-a) - G.inverse(G.group_exp(a)),
+    }
+    for law, gap in laws.items():
+        c.require(gap.abs() <= 1e-10 * c.scale**2, law, f"off by {worst(gap.abs())}.")
+    try:
+        gap = (G.group_log(G.group_exp(a)) - a).abs().max()
+    except NotImplementedError:
+        return
+    c.require(gap <= 1e-9, "group_log(group_exp(c)) = c", f"off by {float(gap):.1e}.")
+
+
+LAWS = (
+    keeps_dtype,
+    rows_are_independent,
+    is_total,
+    lands_in_the_set,
+    is_idempotent,
+    violation_is_independent,
+    keeps_bad_rows_apart,
+    gradients_are_finite,
+    nothing_is_nearer,
+    tangent_kills_the_normal,
+    reach_inequality,
+    margin_is_a_margin,
+)
+SMOOTH_LAWS = (
+    (ConstraintSet, (tangent_is_the_one_sided_derivative, gradient_is_the_derivative)),
+    (Manifold, (exp_is_a_geodesic, log_inverts_exp)),
+    (LieGroup, (group_laws,)),
+)

@@ -21,14 +21,18 @@ from .components import cofactors, components, dot, matrix, skew_part, times_hat
 from .davenport import adjugate, davenport, largest_column, rotation_of
 from .derivative import symmetric
 
-SHIFT = 1e-6  # the adjugate at a triple eigenvalue is of size SHIFT^2: it must stand out from rounding
+SHIFT = 5e-6  # where the last Newton steps start above the top eigenvalue, relative to S
+SLOPE = 1e-10  # the slope p'(l) below which a step would be rounding; it is also the trace of the adjugate
 
 
-def _newton(l: Tensor, d8: Tensor, f: Tensor, c4: Tensor) -> Tensor:
-    """One Newton step on (l^2 - F)^2 - 8d l - 4|C|^2; d8 = 8d, f = -F, c4 = -4|C|^2."""
+def _newton(l: Tensor, d8: Tensor, f: Tensor, c4: Tensor, flat: Tensor | None = None) -> Tensor:
+    """One Newton step on (l^2 - F)^2 - 8d l - 4|C|^2; d8 = 8d, f = -F, c4 = -4|C|^2; none where the slope is below `flat`."""
     w = torch.addcmul(f, l, l)
     p = torch.addcmul(torch.addcmul(c4, w, w), d8, l, value=-1)
-    return torch.addcdiv(l, p, torch.addcmul(d8, l, w, value=-4))
+    minus_slope = torch.addcmul(d8, l, w, value=-4)
+    if flat is not None:
+        p = p * (minus_slope < flat)
+    return torch.addcdiv(l, p, minus_slope)
 
 
 def _top_of_cubic(s: Tensor, f: Tensor, d8: Tensor) -> Tensor:
@@ -45,7 +49,7 @@ def _top_of_cubic(s: Tensor, f: Tensor, d8: Tensor) -> Tensor:
 
 
 def _top_eigenvalue(a: list[Tensor], f: Tensor, steps: int) -> Tensor:
-    """An upper bound on the top eigenvalue of K(A), closer than SHIFT unless the eigenvalue is multiple."""
+    """An upper bound on the top eigenvalue of K(A): at most SHIFT S above it, to rounding where it is well separated."""
     c = cofactors(a)
     c2, d = dot(c, c), dot(a[:3], c[:3])
     size, minus_f, c4 = d.abs(), -f, -4 * c2
@@ -53,8 +57,9 @@ def _top_eigenvalue(a: list[Tensor], f: Tensor, steps: int) -> Tensor:
     for _ in range(4):
         s = _newton(s, 8 * size, minus_f, c4)
     l = torch.where(d < 0, _top_of_cubic(s, f, 8 * size), s) + SHIFT * s
+    d8, flat = 8 * d, -SLOPE * (s * s * s)
     for _ in range(steps):
-        l = _newton(l, 8 * d, minus_f, c4)
+        l = _newton(l, d8, minus_f, c4, flat)
     return l
 
 

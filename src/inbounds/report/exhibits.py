@@ -1,0 +1,233 @@
+"""Which sets the gallery shows, with what noise, and how each is drawn."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import inbounds as ib
+
+from . import shapes
+from .pictures import Cloud, Frames, Pairs
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """kind(*args) and Gaussian noise around `center`; `note` replaces arguments too long for a table."""
+
+    name: str
+    kind: Any
+    args: tuple
+    picture: Cloud | Frames | Pairs
+    center: Any = 0.0
+    sigma: float = 1.5
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind.__name__}({', '.join(map(repr, self.args))})"
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind.__name__}, {self.note}" if self.note else self.text
+
+
+def turn_coordinates(x: Tensor) -> np.ndarray:
+    """The coefficients of a 2 x 2 matrix on the rotations: (cos, sin) on SO(2)."""
+    return torch.stack([x[..., 0, 0] + x[..., 1, 1], x[..., 1, 0] - x[..., 0, 1]], -1).numpy() / 2
+
+
+def cone_coordinates(x: Tensor) -> np.ndarray:
+    """[[a, b], [b, c]] -> ((a - c)/sqrt 2, sqrt 2 b, (a + c)/sqrt 2), an isometry: PSD(2) becomes the round cone."""
+    a, b, c = x[..., 0, 0], (x[..., 0, 1] + x[..., 1, 0]) / 2, x[..., 1, 1]
+    return torch.stack([a - c, 2 * b, a + c], -1).numpy() / math.sqrt(2)
+
+
+def disc_coordinates(x: Tensor) -> np.ndarray:
+    return cone_coordinates(x)[..., :2]
+
+
+def axis_last(x: Tensor) -> np.ndarray:
+    """(t, x) -> (x, t): the cone opens upwards."""
+    return x.roll(-1, -1).numpy()
+
+
+def rotation(x: Tensor) -> tuple[np.ndarray, None]:
+    return x.numpy(), None
+
+
+def pose(x: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    return x[..., :3, :3].numpy(), x[..., :3, 3].numpy()
+
+
+def rotation_and_offset(x: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    return x[..., :9].unflatten(-1, (3, 3)).numpy(), x[..., 9:].numpy()
+
+
+BOX = ([-1.5, -1], [1.5, 1])
+NORMAL = ([1, 2], 1)
+DISJOINT = ([0, 0], [4, 3], [[0.9, 2.2], [1.6, 0.8], [3.1, 1.7]], [0.5, 0.6, 0.65])
+OVERLAPPING = ([0, 0], [4, 3], [[1.2, 1.9], [1.7, 1.1], [3, 0.45]], [0.6, 0.55, 0.6])
+ROOM = ([-2, -2, -2], [2, 2, 2], [[-0.8, -0.8, 0.8], [0.9, 0.9, 0.7], [0.8, -0.7, -0.9]], [1, 0.9, 0.9])
+CAPS = ([[1, 0.4, 0.6], [0.3, 1, -0.2], [1, -0.8, -0.4]], [0.5, 0.4, 0.45])
+UNIT_BALL = (((0, 0, 0), 1),)
+
+
+def plain(backdrop: shapes.Backdrop, half: float, says: str, **how) -> Cloud:
+    """Points of the plane around 0."""
+    return Cloud(backdrop=backdrop, half=half, says=says, **{"middle": (0, 0), **how})
+
+
+def world(name: str, args: tuple, says: str) -> Exhibit:
+    picture = plain(shapes.free_plane(*args), 3.3, says, middle=(2, 1.5), count=500, joined=150)
+    return Exhibit(f"box-minus-balls-{name}", ib.BoxMinusBalls, args, picture, center=[2, 1.5], note=name)
+
+
+def cone(name: str, kind, size: int, center, axes: tuple[str, str, str], says: str, coords) -> Exhibit:
+    backdrop = shapes.together(shapes.cone(3), shapes.triad(0.9, axes, aside=(-2.1, -2.1)))
+    return Exhibit(
+        name,
+        kind,
+        (size,),
+        Cloud(half=3.35, middle=(0, 0, 0.4), camera=(12, 35), says=says, backdrop=backdrop, coords=coords),
+        center=center,
+    )
+
+
+def poses(name: str, kind, args: tuple, center, says: str, parts, offsets: bool) -> Exhibit:
+    corner = shapes.triad(0.8, aside=(-2.3, -2.3))
+    return Exhibit(
+        name,
+        kind,
+        args,
+        Frames(half=3.4, parts=parts, size=0.6, count=12, gap=1.2, says=says, backdrop=corner, offsets=offsets),
+        center,
+    )
+
+
+EXHIBITS = [
+    Exhibit(
+        "euclidean",
+        ib.Euclidean,
+        (3,),
+        Cloud(half=4, backdrop=shapes.triad(3.4), grain=40, says="everything is allowed: nothing moves"),
+    ),
+    Exhibit("sphere", ib.Sphere, (3,), Cloud(half=2.5, backdrop=shapes.globe(), solids=UNIT_BALL, says="points of length 1")),
+    Exhibit("ball", ib.Ball, (2,), plain(shapes.disc(), 3, "points of length at most 1")),
+    Exhibit("box", ib.Box, BOX, plain(shapes.box(*BOX), 3.5, "each entry between its bounds")),
+    Exhibit(
+        "simplex",
+        ib.Simplex,
+        (3,),
+        Cloud(
+            half=1.7,
+            middle=(0.3, 0.3, 0.3),
+            camera=(20, 30),
+            backdrop=shapes.together(shapes.polygon(np.eye(3)), shapes.triad(1.6)),
+            says="probability vectors: entries at least 0, sum 1",
+        ),
+        center=1 / 3,
+    ),
+    Exhibit("halfspace", ib.Halfspace, NORMAL, plain(shapes.halfplane(*NORMAL), 4, "a.x at most b")),
+    Exhibit(
+        "affine",
+        ib.Affine,
+        ([[1, -1, 2]], [1]),
+        Cloud(
+            half=3.2,
+            camera=(10, 30),
+            backdrop=shapes.together(shapes.plane([1, -1, 2], 1, 3.2), shapes.triad(0.8, aside=(1.9, -2.3))),
+            says="A x = b",
+        ),
+    ),
+    cone(
+        "second-order-cone",
+        ib.SecondOrderCone,
+        3,
+        [1, 0, 0],
+        ("$x_1$", "$x_2$", "$t$"),
+        "(t, x) with |x| at most t; from the opposite cone everything lands on the tip",
+        axis_last,
+    ),
+    Exhibit(
+        "so2",
+        ib.SO,
+        (2,),
+        plain(
+            shapes.disc(fill=None),
+            2.5,
+            "2 x 2 matrices A drawn at (A11 + A22, A21 - A12) / 2: rotations at (cos, sin)",
+            coords=turn_coordinates,
+        ),
+    ),
+    Exhibit("so3", ib.SO, (3,), Frames(half=4.2, parts=rotation, says="nine matrices, each drawn as its three columns")),
+    poses("se3", ib.SE, (3,), np.eye(4).tolist(), "each pose drawn as a frame at its translation", pose, offsets=False),
+    Exhibit(
+        "stiefel", ib.Stiefel, (3, 2), Pairs(half=2.1, says="two unit columns at right angles: a quarter of a great circle apart")
+    ),
+    cone(
+        "psd",
+        ib.PSD,
+        2,
+        np.eye(2).tolist(),
+        ("$u$", "$v$", "$w$"),
+        "[[a, b], [b, c]] drawn at (u, v, w) = (a - c, 2b, a + c) / sqrt 2: a round cone",
+        cone_coordinates,
+    ),
+    Exhibit(
+        "fixed-trace-psd",
+        ib.FixedTracePSD,
+        (2,),
+        plain(
+            shapes.together(shapes.disc(radius=math.sqrt(0.5)), shapes.covariances(math.sqrt(0.5))),
+            1.6,
+            "[[a, b], [b, c]] drawn at (a - c, 2b) / sqrt 2; ellipses: the covariance at that place",
+            coords=disc_coordinates,
+        ),
+        center=[[0.5, 0], [0, 0.5]],
+    ),
+    world("disjoint", DISJOINT, "a box with round obstacles"),
+    world("overlapping", OVERLAPPING, "obstacles may overlap and cut the edge: the corners between them are found"),
+    Exhibit(
+        "box-minus-balls-3d",
+        ib.BoxMinusBalls,
+        ROOM,
+        Cloud(
+            half=3.7,
+            camera=(18, 30),
+            count=250,
+            joined=120,
+            backdrop=shapes.room(*ROOM),
+            solids=tuple(zip(*ROOM[2:], strict=True)),
+            says="a box with round obstacles, in space",
+        ),
+        note="3D",
+    ),
+    Exhibit(
+        "sphere-minus-caps",
+        ib.SphereMinusCaps,
+        CAPS,
+        Cloud(
+            half=2.2,
+            count=400,
+            solids=UNIT_BALL,
+            backdrop=shapes.together(shapes.globe(), shapes.caps(*CAPS)),
+            says="a sphere with round obstacles",
+        ),
+        note="3 caps",
+    ),
+    poses(
+        "product",
+        ib.Product,
+        (ib.SO(3), ib.Euclidean(3)),
+        0.0,
+        "a rotation, drawn as a frame, and a free vector, drawn as its place: 12 numbers in a row",
+        rotation_and_offset,
+        offsets=True,
+    ),
+]

@@ -1,0 +1,164 @@
+"""Prove that the contract can fail: wrong sets, each rejected by the law it breaks."""
+
+import math
+
+import pytest
+import torch
+
+import inbounds as ib
+
+
+class WrongDim(ib.Sphere):
+    def _project(self, x):
+        return x / x.norm(dim=0, keepdim=True).clamp(min=1e-12)
+
+
+class NoDeterminantFix(ib.SO):
+    def _project(self, x):
+        U, _, Vh = torch.linalg.svd(torch.nan_to_num(x))
+        return U @ Vh
+
+
+class RawSVD(ib.SO):
+    def _project(self, x):
+        finite = torch.where(torch.isfinite(x), x, 0.0)
+        U, _, Vh = torch.linalg.svd(finite)
+        last = torch.ones_like(U[..., :1, :])
+        last[..., -1] = torch.det(U @ Vh).detach()[..., None]
+        return (U * last) @ Vh
+
+
+class NotTotal(ib.Sphere):
+    def _project(self, x):
+        return x / x.norm(dim=-1, keepdim=True)
+
+
+class SpaceInsteadOfCone(ib.Ball):
+    def _tangent(self, x, v):
+        boundary = x.norm(dim=-1, keepdim=True) > 1 - 1e-5
+        return torch.where(boundary, v - x * (x * v).sum(-1, keepdim=True), v)
+
+
+class WholeSpaceTangent(ib.Box):
+    def _tangent(self, x, v):
+        return v
+
+
+class ViolationThroughProject(ib.Sphere):
+    def _violation(self, x):
+        return (x - self._project(x)).norm(dim=-1)
+
+
+class NotIdempotent(ib.Ball):
+    def _project(self, x):
+        return 0.9 * super()._project(x)
+
+
+class WrongDtype(ib.Ball):
+    def _project(self, x):
+        return super()._project(x).float()
+
+
+class NotNearest(ib.Box):
+    """Shrinks towards the centre instead of clamping."""
+
+    def _project(self, x):
+        worst = torch.maximum(x.abs().amax(-1, keepdim=True), torch.ones_like(x[..., :1]))
+        return (x / worst).clamp(-1, 1)
+
+
+class NoGradient(ib.Sphere):
+    def _project(self, x):
+        return super()._project(x).detach()
+
+
+class WrongGradient(ib.Sphere):
+    def _project(self, x):
+        return super()._project(x).detach() + (x - x.detach())
+
+
+class OnTheEdge(ib.Ball):
+    """Lands on the boundary up to rounding, on either side of it."""
+
+    def _project(self, x):
+        return x / x.norm(dim=-1, keepdim=True).clamp(min=1)
+
+
+class SwallowsNaN(ib.Ball):
+    def project(self, x):
+        return super().project(torch.nan_to_num(x))
+
+
+class GroupExpAsExp(ib.SE):
+    """The group exponential in place of the geodesic."""
+
+    def _exp(self, x, v):
+        return self._compose(self._group_exp(self.vee(v @ self._inverse(x))), x)
+
+
+class TooMuchReach(ib.Sphere):
+    reach = 3.0
+
+
+WRONG = [
+    (WrongDim(3), "rows are independent"),
+    (NoDeterminantFix(3), "total|lands in M"),
+    (RawSVD(3), "gradients are finite"),
+    (NotTotal(3), "total"),
+    (SpaceInsteadOfCone(2), "one-sided derivative"),
+    (WholeSpaceTangent([-1.0] * 2, [1.0] * 2), r"tangent\(p, x - p\) = 0"),
+    (ViolationThroughProject(3), "violation does not go through project"),
+    (NotIdempotent(2), "idempotent"),
+    (WrongDtype(2), "keeps the dtype"),
+    (NotNearest([-1.0] * 2, [1.0] * 2), "nearest"),
+    (NoGradient(3), "gradients are finite"),
+    (WrongGradient(3), "gradient = derivative"),
+    (OnTheEdge(2), "inequalities hold including rounding"),
+    (SwallowsNaN(2), "NaN row"),
+    (GroupExpAsExp(3), "third order|velocity"),
+    (TooMuchReach(3), "reach"),
+]
+
+
+@pytest.mark.parametrize("M, law", WRONG, ids=[type(M).__name__ for M, _ in WRONG])
+def test_wrong_sets_are_rejected_by_name(M, law):
+    with pytest.raises(AssertionError, match=law):
+        ib.check_set(M)
+
+
+class Ring(ib.ConstraintSet):
+    """A user's own set, written with public names only: 1 <= |x| <= 2 in the plane."""
+
+    shape, reach = (2,), 1.0
+
+    def _project(self, x):
+        u = torch.where((x == 0).all(-1, keepdim=True), torch.tensor([1.0, 0.0], dtype=x.dtype), x)
+        m = u.detach().abs().amax(-1, keepdim=True)
+        u = u / m
+        length = u.norm(dim=-1, keepdim=True)
+        slack = 16 * torch.finfo(x.dtype).eps
+        big, small = length * m > 2 - slack, length * m < 1 + slack
+        return torch.where(big, (2 - 2 * slack) * u / length, torch.where(small, (1 + 2 * slack) * u / length, x))
+
+    def violation(self, x):
+        r = torch.hypot(x[..., 0], x[..., 1])
+        return (r - 2).clamp(min=0) + (1 - r).clamp(min=0)
+
+    def tangent(self, x, v):
+        r = x.norm(dim=-1, keepdim=True)
+        u, tol = x / r, 64 * torch.finfo(x.dtype).eps
+        out = (u * v).sum(-1, keepdim=True)
+        drop = torch.where(r > 2 - tol, out.clamp(min=0), torch.where(r < 1 + tol, out.clamp(max=0), torch.zeros_like(out)))
+        return v - drop * u
+
+
+def test_a_users_own_set_passes_and_works_in_a_network():
+    ib.check_set(Ring())
+    net = ib.FAA(torch.nn.Linear(5, 2), ib.Projection(Ring()))
+    assert Ring().contains(net(torch.randn(100, 5))).all()
+    assert math.isclose(Ring().reach, 1.0)
+
+
+def test_it_asks_for_a_set():
+    with pytest.raises(TypeError, match="ConstraintSet"):
+        ib.check_set(torch.nn.Linear(2, 2))

@@ -1,0 +1,127 @@
+"""The command `inbounds gallery`, run as a user runs it."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import inbounds as ib
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("rich")
+from matplotlib.image import imread
+
+from inbounds.cli import main
+from inbounds.report.exhibits import EXHIBITS
+from inbounds.report.gallery import choose
+
+COMMAND = Path(sys.executable).with_name("inbounds")
+
+
+def inbounds(*args, **env):
+    return subprocess.run([COMMAND, *args], capture_output=True, text=True, env={**os.environ, **env})
+
+
+def code(argv: list[str]) -> int | str | None:
+    """The exit code; argparse raises it."""
+    try:
+        return main(argv)
+    except SystemExit as stop:
+        return stop.code
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory):
+    out = tmp_path_factory.mktemp("gallery") / "new" / "folder"
+    done = inbounds("gallery", "--out", str(out), "--points", "300", "--sets", "so3,Ball,Stiefel,sphere-minus-caps")
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def test_table_names_every_set_and_says_where_the_pictures_are(shown):
+    out, printed = shown
+    for label in ("SO(3)", "Ball(2)", "Stiefel(3, 2)", "SphereMinusCaps, 3 caps", str(out / "overview.png"), "up to rounding"):
+        assert label in printed
+    assert "\x1b" not in printed
+
+
+def test_pictures_show_something(shown):
+    out, _ = shown
+    names = sorted(p.stem for p in out.glob("*.png"))
+    assert names == ["ball", "overview", "so3", "sphere-minus-caps", "stiefel"]
+    for path in out.glob("*.png"):
+        assert imread(path)[..., :3].var() > 1e-3, path
+        assert path.stat().st_size < 120_000
+
+
+def test_json_holds_finite_numbers_and_feasible_points(shown):
+    record = json.loads((shown[0] / "gallery.json").read_text())
+    assert record["machine"]["cores"] >= 1 and record["command"].startswith("inbounds gallery")
+    assert len(record["rows"]) == 4
+    for row in record["rows"]:
+        assert all(math.isfinite(v) for v in row.values() if isinstance(v, float))
+        assert row["inside"] and row["before_mean"] > 0.1
+        scale = 64 * math.sqrt(math.prod(row["shape"]))
+        assert row["after_max_float32"] <= scale * torch.finfo(torch.float32).eps
+        assert row["after_max_float64"] <= scale * torch.finfo(torch.float64).eps
+        assert row["project_us"] > 0 and row["forward_backward_us"] > 0
+
+
+def test_same_seed_same_picture(shown, tmp_path):
+    assert main(["gallery", "--out", str(tmp_path), "--points", "300", "--sets", "so3"]) == 0
+    assert (tmp_path / "so3.png").read_bytes() == (shown[0] / "so3.png").read_bytes()
+
+
+def test_every_set_of_the_library_is_shown():
+    kinds = {k for k in vars(ib).values() if isinstance(k, type) and issubclass(k, ib.ConstraintSet)}
+    assert kinds - {ib.ConstraintSet, ib.Manifold, ib.LieGroup} == {e.kind for e in EXHIBITS}
+
+
+def test_titles_can_be_pasted():
+    for e in EXHIBITS:
+        assert repr(eval(e.text, vars(ib).copy())) == repr(e.kind(*e.args))
+
+
+def test_sets_are_called_by_name_or_class():
+    assert [e.name for e in choose("SO(3),box-minus-balls-3d")] == ["so3", "box-minus-balls-3d"]
+    assert len(choose("BoxMinusBalls")) == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--sets", "so3,klein-bottle"], ["no set called 'klein-bottle'", "sphere-minus-caps"]),
+        (["--out", "{file}/below"], ["cannot write to", "--out DIR"]),
+        (["--out", "{file}"], ["cannot write to", "--out DIR"]),
+        (["--points", "0"], ["whole number >= 1"]),
+    ],
+)
+def test_errors_are_clear(tmp_path, capsys, args, words):
+    file = tmp_path / "file"
+    file.touch()
+    assert code(["gallery", *[a.format(file=file) for a in args]]) == 2
+    said = capsys.readouterr().err
+    assert all(w in said for w in words), said
+    assert said.count("\n") == 1 or said.startswith("usage:")
+
+
+def test_without_the_lab_extra_the_command_says_what_to_install(tmp_path):
+    (tmp_path / "rich.py").write_text("raise ModuleNotFoundError('no rich here', name='rich')")
+    done = inbounds("gallery", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "inbounds gallery needs rich. Install it with: pip install 'inbounds[lab]'\n"
+
+
+def test_alone_it_prints_help_and_its_version(capsys):
+    assert code([]) == 0 and "gallery" in capsys.readouterr().out
+    assert code(["--version"]) == 0 and capsys.readouterr().out == f"inbounds {ib.__version__}\n"
+
+
+def test_the_library_needs_torch_alone():
+    code = "import sys, inbounds, inbounds.cli; sys.exit(bool({'matplotlib', 'rich'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

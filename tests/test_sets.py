@@ -1,0 +1,236 @@
+"""Laws over every set x batch shape x dtype."""
+
+import copy
+import math
+
+import pytest
+import torch
+from catalogue import OVERLAP, PLANE, SETS, hard_points
+
+import inbounds as ib
+
+BATCHES = [(), (1,), (3, 1, 2)]
+DTYPES = [torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_contract(name, seed):
+    ib.check_set(SETS[name](), seed=seed)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("name", SETS)
+def test_shapes(name, batch, dtype):
+    M = SETS[name]()
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(*batch, *M.shape, generator=g, dtype=dtype)
+    p, v = M(x), torch.randn(*batch, *M.shape, generator=g, dtype=dtype)
+    points = [p, M.tangent(p, v), M.retract(p, v), M.sample(*batch, generator=g, dtype=dtype)]
+    if isinstance(M, ib.Manifold):
+        points += [M.exp(p, M.tangent(p, v)), M.refine(p)]
+        assert M.origin(x).dtype == dtype and M.origin(x).shape == M.shape
+    for y in points:
+        assert y.shape == x.shape and y.dtype == dtype and torch.isfinite(y).all()
+    for row in (M.violation(x), M.distance(x), M.uniqueness_margin(x), M.contains(p)):
+        assert row.shape == batch
+    assert M.contains(p).all() and not M.violation(x).isnan().any()
+    assert all(r.shape[:-1] == batch for r in M.residuals(x))
+    moved = M.retract(p, v)
+    assert M.contains(moved).all()
+
+
+def as_cast(M, dtype):
+    """The set with its parameters rounded to dtype, usable in float64."""
+    M = copy.deepcopy(M)
+    for module in M.modules():
+        for name, t in module._buffers.items():
+            module._buffers[name] = t.to(dtype).double()
+    return M
+
+
+def scales(M, y):
+    """What rounding of each equality is relative to."""
+    if isinstance(M, ib.Affine):
+        return M.A.abs().norm(dim=-1) * y.norm(dim=-1, keepdim=True) + M.b.abs()
+    return {ib.Sphere: lambda: M.radius, ib.FixedTracePSD: lambda: M.trace}.get(type(M), lambda: torch.tensor(1.0))().double()
+
+
+def assert_feasible(M, y):
+    """The feasibility contract for projected points y, in y's dtype and re-checked in float64."""
+    exact = as_cast(M, y.dtype)
+    eq, ineq = exact.residuals(y.double())
+    size = math.prod(M.shape)
+    bound = (16 if size <= 16 else 64 * math.sqrt(size)) * torch.finfo(y.dtype).eps
+    assert (ineq <= 0).all() and (M.residuals(y)[1] <= 0).all()
+    assert (eq.abs() <= bound * scales(exact, y.double())).all(), float((eq.abs() / scales(exact, y.double())).max() / bound)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_million_hard_points(name):
+    M = SETS[name]()
+    for dtype, count in ((torch.float32, 1_000_000), (torch.float64, 50_000)):
+        for part in range(count // 50_000):
+            x = hard_points(M, 50_000, dtype, seed=part).requires_grad_()
+            y = M.project(x)
+            (g,) = torch.autograd.grad(y, x, torch.randn(y.shape, dtype=dtype, generator=torch.Generator().manual_seed(part)))
+            assert torch.isfinite(y).all() and torch.isfinite(g).all()
+            assert_feasible(M, y.detach())
+    assert not M.violation(x.detach()).isnan().any()
+
+
+def test_violation_is_the_papers_metric():
+    g = torch.Generator().manual_seed(0)
+    x, d = torch.randn(9, 3, generator=g), torch.randn(9, 2, generator=g)
+    R, T = torch.randn(9, 3, 3, generator=g), torch.randn(9, 4, 4, generator=g)
+
+    def so3(R):
+        return torch.linalg.matrix_norm(R @ R.mT - torch.eye(3)) + (torch.det(R) - 1).abs()
+
+    row = (T[:, 3] - torch.tensor([0.0, 0, 0, 1])).abs().amax(-1)
+    torch.testing.assert_close(ib.Sphere(3).violation(x), (x.norm(dim=-1) - 1).abs())
+    torch.testing.assert_close(ib.Ball(2).violation(d), (d.norm(dim=-1) - 1).clamp(min=0))
+    torch.testing.assert_close(ib.SO(3).violation(R), so3(R))
+    torch.testing.assert_close(ib.SE(3).violation(T), so3(T[:, :3, :3]) + row)
+
+
+def test_log_and_distance_are_safe_everywhere():
+    """At 0, at pi, at the antipode: right values, finite gradients."""
+    for M, angle in ((ib.Sphere(3), 1.0), (ib.SO(2), math.sqrt(2)), (ib.SO(3), math.sqrt(2)), (ib.SE(3), math.sqrt(2))):
+        x = M.sample(50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        far = _opposite(M, x)
+        for y, d in ((x, 0.0), (far, math.pi * angle)):
+            a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+            v = M.log(a, b)
+            dist = M.geodesic_distance(a, b)
+            torch.testing.assert_close(dist, torch.full((50,), d, dtype=dist.dtype), atol=1e-7, rtol=0)
+            torch.testing.assert_close(M.exp(x, v.detach()), y, atol=1e-7, rtol=0)
+            grads = torch.autograd.grad((v.sum() + dist.sum()), (a, b))
+            assert all(torch.isfinite(g).all() for g in grads)
+
+
+def _opposite(M, x):
+    if isinstance(M, ib.Sphere):
+        return -x
+    if isinstance(M, ib.SO) and M.n == 2:
+        return -x
+    y = x.clone()
+    y[..., :2, :3] *= -1  # half a turn about the third axis
+    return y
+
+
+def test_no_closed_form_log_names_what_does():
+    for M in (ib.SO(4), ib.SE(4), ib.Stiefel(4, 2)):
+        x = M.sample(2)
+        with pytest.raises(NotImplementedError, match="closed"):
+            M.log(x, x)
+
+
+def test_group_and_ambient_exponential_differ_on_se3():
+    """exp moves the translation straight; group_exp turns it."""
+    G = ib.SE(3)
+    c = torch.tensor([0.0, 0.0, 1.0, 1.0, 0.0, 0.0], dtype=torch.float64)
+    eye = G.origin(c)
+    straight, screw = G.exp(eye, G.hat(c)), G.group_exp(c)
+    torch.testing.assert_close(straight[:3, 3], c[3:])
+    torch.testing.assert_close(screw, torch.matrix_exp(G.hat(c)))
+    assert (straight - screw).abs().max() > 0.1
+
+
+def test_margins_are_the_closed_forms():
+    g = torch.Generator().manual_seed(0)
+    A = torch.randn(40, 3, 3, generator=g, dtype=torch.float64)
+    s = torch.linalg.svdvals(A)
+    expected = (s[:, 1] + torch.sign(torch.det(A)) * s[:, 2]) / math.sqrt(2)
+    torch.testing.assert_close(ib.SO(3).uniqueness_margin(A), expected)
+    torch.testing.assert_close(ib.Stiefel(3, 3).uniqueness_margin(A), s[:, 2])
+    torch.testing.assert_close(ib.Sphere(9).uniqueness_margin(A.flatten(1)), A.flatten(1).norm(dim=-1))
+    assert ib.Ball(2).uniqueness_margin(torch.randn(3, 2)).isinf().all()
+
+
+def test_margin_is_the_distance_to_a_point_with_two_projections():
+    """Moving A by exactly the margin, in the direction of s_2 and s_3, makes the nearest rotation ambiguous."""
+    A = torch.randn(20, 3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    u, s, vh = torch.linalg.svd(A)
+    sign = torch.sign(torch.det(A))
+    half = (s[:, 1] + sign * s[:, 2]) / 2
+    moved = torch.stack([s[:, 0], s[:, 1] - half, s[:, 2] - sign * half], -1)
+    B = u @ torch.diag_embed(moved) @ vh
+    torch.testing.assert_close((A - B).flatten(1).norm(dim=-1), ib.SO(3).uniqueness_margin(A))
+    assert ib.SO(3).uniqueness_margin(B).abs().max() < 1e-12
+
+
+def test_learnable_parameters_get_gradients():
+    for make in (
+        lambda r: ib.Sphere(3, radius=r),
+        lambda r: ib.Ball(3, radius=r),
+        lambda r: ib.FixedTracePSD(3, trace=r),
+        lambda r: ib.BoxMinusBalls(*PLANE, OVERLAP[0], r * torch.tensor(OVERLAP[1])),
+    ):
+        r = torch.nn.Parameter(torch.tensor(1.0))
+        M = make(r)
+        M.project(torch.linspace(0.3, 2, math.prod(M.shape) * 20).reshape(20, *M.shape)).sum().backward()
+        assert r.grad is not None and torch.isfinite(r.grad)
+    assert "radius" in dict(ib.Sphere(3, radius=torch.nn.Parameter(torch.tensor(1.0))).named_parameters())
+
+
+def test_parameters_batch_with_the_points():
+    """A set built from tensors gives each row its own constraint."""
+    g = torch.Generator().manual_seed(0)
+    x, r = 3 * torch.randn(5, 2, generator=g), torch.rand(5, generator=g) + 0.5
+    c, radii = torch.rand(5, 3, 2, generator=g) * 4, torch.rand(5, 3, generator=g) * torch.tensor([1.0, 0.5, 0.0])
+    low, high = torch.zeros(5, 2), torch.full((5, 2), 4.0)
+    batched = {
+        ib.Sphere: lambda i: ib.Sphere(2, radius=r[i]),
+        ib.Ball: lambda i: ib.Ball(2, radius=r[i], center=c[i, ..., 0, :]),
+        ib.Box: lambda i: ib.Box(low[i] - r[i][..., None], low[i] + r[i][..., None]),
+        ib.Halfspace: lambda i: ib.Halfspace(c[i, ..., 0, :], r[i]),
+        ib.BoxMinusBalls: lambda i: ib.BoxMinusBalls(low[i], high[i], c[i], radii[i]),
+    }
+    for make in batched.values():
+        whole = make(slice(None)).project(x)
+        rows = torch.stack([make(i).project(x[i]) for i in range(5)])
+        torch.testing.assert_close(whole, rows)
+
+
+def test_casting_the_model_leaves_the_set_alone():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), ib.Sphere(3, radius=0.1)).bfloat16()
+    assert net[1].radius.dtype == torch.float64
+    y = net(torch.randn(4, 3, dtype=torch.bfloat16))
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(y.norm(dim=-1), torch.full((4,), 0.1))
+    learnable = ib.Ball(3, radius=torch.nn.Parameter(torch.tensor(1.0)))
+    assert learnable.half().radius.dtype == torch.float32 and learnable.double().radius.dtype == torch.float64
+
+
+def test_product_splits_joins_and_is_the_strongest_class():
+    G = ib.Product(ib.SO(3), ib.Euclidean(3))
+    assert isinstance(G, ib.Product) and isinstance(G, ib.LieGroup) and G.dim == 6
+    assert isinstance(ib.Product(ib.Sphere(3), ib.SO(2)), ib.Manifold)
+    assert not isinstance(ib.Product(ib.Sphere(3), ib.SO(2)), ib.LieGroup)
+    assert not isinstance(ib.Product(ib.Sphere(3), ib.Ball(2)), ib.Manifold)
+    x = torch.randn(4, 12)
+    R, a = G.split(x)
+    assert R.shape == (4, 3, 3) and a.shape == (4, 3)
+    assert torch.equal(G.join(R, a), x)
+    torch.testing.assert_close(G.violation(x), ib.SO(3).violation(R))
+    assert type(copy.deepcopy(G)) is type(G)
+
+
+def test_reprs_print_the_constructor():
+    assert repr(ib.Ball(2, radius=0.5)) == "Ball(2, radius=0.5)"
+    assert repr(ib.Sphere(3)) == "Sphere(3)"
+    assert repr(ib.Product(ib.SO(3), ib.Euclidean(3))) == "Product(SO(3), Euclidean(3))"
+    assert repr(ib.GroupExponential(ib.SE(3), side="right")) == 'GroupExponential(SE(3), side="right")'
+
+
+def test_sampling_is_reproducible_and_uniform():
+    for name in SETS:
+        M = SETS[name]()
+        a, b = (M.sample(7, generator=torch.Generator().manual_seed(3)) for _ in range(2))
+        assert torch.equal(a, b)
+    for M in (ib.Sphere(3), ib.SO(3), ib.Ball(2)):
+        x = M.sample(200_000, generator=torch.Generator().manual_seed(0))
+        assert x.mean(0).abs().max() < 0.01
+    assert abs(float((ib.Ball(2).sample(200_000).norm(dim=-1) ** 2).mean()) - 0.5) < 0.01

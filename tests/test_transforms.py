@@ -1,0 +1,155 @@
+"""vmap, compile, export and ONNX for every set; two compilers."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from catalogue import CLOSED_FORM, SETS, hard_points
+from test_sets import assert_feasible
+from torch import nn
+
+import inbounds as ib
+
+FAST = ["Sphere(3)", "SO(3)", "Box"]
+
+
+def noise(M, *batch, seed=0):
+    return 2 * torch.randn(*batch, *M.shape, generator=torch.Generator().manual_seed(seed))
+
+
+def gradient(f, x):
+    x = x.clone().requires_grad_()
+    y = f(x)
+    w = torch.linspace(-1, 1, y.numel()).reshape(y.shape)
+    return y.detach(), torch.autograd.grad(y, x, w)[0]
+
+
+def same(a, b):
+    torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_vmap(name):
+    """vmap, vmap of grad, nested vmap, jacobians in both modes."""
+    M = SETS[name]()
+    x = noise(M, 6)
+    same(torch.func.vmap(M)(x), M(x))
+    same(torch.func.vmap(torch.func.vmap(M))(x.reshape(2, 3, *M.shape)).reshape(x.shape), M(x))
+    w = noise(M, 6, seed=1)
+    per_row = torch.func.vmap(torch.func.grad(lambda a, b: (M(a) * b).sum()))(x, w)
+    z = x.clone().requires_grad_()
+    same(per_row, torch.autograd.grad(M(z), z, w)[0])
+    same(torch.func.jacrev(M)(x[0]), torch.func.jacfwd(M)(x[0]))
+
+
+def check_compiled(name, backend):
+    M = SETS[name]()
+    x = noise(M, 6)
+    expected = gradient(M, x)
+    torch._dynamo.reset()
+    for f in (M, torch.func.vmap(M)):
+        got = gradient(torch.compile(f, fullgraph=True, backend=backend), x)
+        same(got[0], expected[0])
+        same(got[1], expected[1])
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_compile_aot_eager(name):
+    check_compiled(name, "aot_eager")
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_compile_inductor(name):
+    check_compiled(name, "inductor")
+    check_compiled_feasible(name)
+
+
+@pytest.mark.inductor_all
+@pytest.mark.parametrize("name", [n for n in SETS if n not in FAST])
+def test_compile_inductor_all(name):
+    check_compiled(name, "inductor")
+    check_compiled_feasible(name)
+
+
+def check_compiled_feasible(name):
+    """The feasibility contract and finite gradients on hard points, compiled."""
+    M = SETS[name]()
+    torch._dynamo.reset()
+    f = torch.compile(M.project, fullgraph=True)
+    for part in range(5):
+        x = hard_points(M, 40_000, torch.float32, seed=part).requires_grad_()
+        y = f(x)
+        (g,) = torch.autograd.grad(y, x, noise(M, len(x), seed=part))
+        assert torch.isfinite(y).all() and torch.isfinite(g).all()
+        assert_feasible(M, y.detach())
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_export(name):
+    M = SETS[name]()
+    x = noise(M, 6)
+    batch = torch.export.Dim("batch", min=2, max=4096)
+    program = torch.export.export(nn.Sequential(M), (x,), dynamic_shapes=[{0: batch}])
+    more = noise(M, 11, seed=1)
+    same(program.module()(more), M(more))
+
+
+@pytest.mark.parametrize("name", CLOSED_FORM)
+def test_onnx(name, tmp_path):
+    """Exported to ONNX and run by onnxruntime on points it has not seen, hard ones among them."""
+    import onnxruntime
+
+    M = SETS[name]()
+    path = tmp_path / "set.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        batch = torch.export.Dim("batch", min=2, max=65536)
+        torch.onnx.export(nn.Sequential(M), (noise(M, 6),), path, dynamo=True, dynamic_shapes=[{0: batch}], verbose=False)
+    run = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    x = torch.cat([noise(M, 500, seed=1), M.sample(100, generator=torch.Generator().manual_seed(0)), torch.zeros(2, *M.shape)])
+    y = torch.from_numpy(run.run(None, {run.get_inputs()[0].name: x.numpy()})[0])
+    same(y[:600], M.project(x)[:600])
+    assert_feasible(M, y)
+
+
+def test_a_set_built_inside_a_compiled_function():
+    """Constraints that depend on the input: the constructor runs in the graph."""
+
+    def f(x, r):
+        return ib.Ball(3, radius=r).project(x)
+
+    x, r = torch.randn(5, 3), torch.rand(5) + 0.1
+    same(torch.compile(f, backend="aot_eager")(x, r), f(x, r))
+    same(torch.func.vmap(f)(x, r), f(x, r))
+
+
+def test_bad_rows_under_transforms():
+    """Compiled and vmapped code cannot raise: a bad row becomes NaN, the others stay."""
+    x = torch.randn(5, 3)
+    x[2, 1] = math.inf
+    for f in (torch.func.vmap(ib.Sphere(3)), torch.compile(ib.Sphere(3), backend="aot_eager"), ib.Sphere(3).project):
+        y = f(x)
+        assert y[2].isnan().all()
+        assert torch.isfinite(y[[0, 1, 3, 4]]).all()
+
+
+@pytest.mark.parametrize("make", [ib.Projection, ib.Exponential, ib.GroupExponential])
+def test_networks_compile_and_export(make):
+    step = make(ib.SO(3))
+    net = ib.IAA([ib.MLPBlock((3, 3), step.size) for _ in range(2)], step)
+    x = noise(ib.SO(3), 6)
+    torch._dynamo.reset()
+    same(torch.compile(net, fullgraph=True, backend="aot_eager")(x), net(x))
+    program = torch.export.export(net, (x,), dynamic_shapes=[{0: torch.export.Dim("batch", min=2, max=64)}])
+    same(program.module()(x[:4]), net(x[:4]))
+
+
+def test_eager_guard_is_torchs_own_name():
+    """The one private name of torch the library uses."""
+    from inbounds.core import eager
+
+    seen = []
+    assert eager()
+    torch.func.vmap(lambda x: seen.append(eager()) or x)(torch.zeros(2))
+    assert seen == [False]
