@@ -38,7 +38,7 @@ SETS = {
     "SphereMinusCaps, disjoint": lambda: ib.SphereMinusCaps([[1.0, 0, 0], [0, 0, 1.0]], [0.6, 0.5]),
     "SphereMinusCaps, overlapping": lambda: ib.SphereMinusCaps([[1.0, 0, 0], [0.8, 0.6, 0], [0, 0, -2.0]], [0.6, 0.5, 1.7]),
     "SphereMinusCaps in 4D": lambda: ib.SphereMinusCaps([[1.0, 0, 0, 0], [0, 0, 0, 1.0]], [0.6, 0.5]),
-    "Product, group": lambda: ib.Product(ib.SO(3), ib.Euclidean(3)),
+    "Product, group": lambda: ib.Product(ib.SO(2), ib.Euclidean(3)),
     "Product, manifold": lambda: ib.Product(ib.Sphere(3), ib.SO(2)),
     "Product, set": lambda: ib.Product(ib.Sphere(3), ib.Ball(2)),
 }

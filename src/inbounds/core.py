@@ -183,10 +183,10 @@ class ConstraintSet(nn.Module, ABC):
             self.register_buffer(name, value, persistent=False)
         return value
 
-    def _require(self, ok: Tensor, message: str) -> None:
+    def _require(self, ok: Tensor, message: Callable[[], str]) -> None:
         """Refuse impossible parameters; under compile and vmap their values cannot be looked at."""
         if eager() and not bool(ok.all()):
-            raise ValueError(message)
+            raise ValueError(message())
 
     def _apply(self, fn, recurse=True):
         """Casts of the surrounding model leave the set's parameters at float32 or better."""

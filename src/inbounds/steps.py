@@ -31,10 +31,10 @@ class Step(nn.Module, ABC):
 
     def shaped(self, u: Tensor, shape: tuple[int, ...]) -> Tensor:
         """u as (*batch, *shape), from there or from (*batch, size)."""
-        if u.shape[u.dim() - len(shape) :] == shape and u.dim() >= len(shape):
-            return u
-        if u.dim() and u.shape[-1] == self.size:
+        if u.dim() and u.shape[-1] == self.size != shape[-1]:
             return u.unflatten(-1, shape)
+        if u.dim() >= len(shape) and u.shape[u.dim() - len(shape) :] == shape:
+            return u
         raise ValueError(
             f"{self!r} asked for {self.size} numbers per point, (*batch, {self.size}) or (*batch, {', '.join(map(str, shape))}), "
             f"got {tuple(u.shape)}. Give the network an output of size {self.size} (step.size)."

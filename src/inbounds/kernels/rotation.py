@@ -91,7 +91,8 @@ def _solve(t: list[Tensor], w: list[Tensor], tol: float) -> list[Tensor]:
     c = cofactors([t00, t01, t02, t01, t11, t12, t02, t12, t22])
     det = dot((t00, t01, t02), c[:3])
     rank2 = c[0] + c[4] + c[8]  # sum of products of two eigenvalues
-    full, two = det > tol * rank2, rank2 > tol
+    two = rank2 > tol
+    full = two & (det > tol * rank2)
     ok = torch.where(full, det, 1).reciprocal() * full
     z = [dot(c[3 * i : 3 * i + 3], w) * ok for i in range(3)]
     # T of rank two or one: on the range of T, T^+ = (tr T I - T) / rank2 or 1 / tr T; n n^T = cof T / rank2 is the null part

@@ -30,7 +30,7 @@ class Affine(Manifold):
             self.dim = a.shape[-1] - int(torch.linalg.matrix_rank(A64).min())
             miss = (A64 @ (inverse @ b64) - b64).abs().amax((-2, -1))
             scale = b64.abs().amax((-2, -1)).clamp(min=1e-300)
-            self._require(miss <= 1e-6 * scale, "Affine asked for A x = b with a solution, got contradicting equations. Mend b.")
+            self._require(miss <= 1e-6 * scale, lambda: "Affine asked for A x = b with a solution, got contradicting equations. Mend b.")
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         A = self._cast("A", x)

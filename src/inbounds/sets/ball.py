@@ -22,7 +22,7 @@ class Ball(ConstraintSet):
             raise ValueError(f"Ball asked for an ambient size n >= 1, got {n}. The disk is Ball(2).")
         self.shape, self.centered = (n,), center is None
         r = self._constant("radius", radius)
-        self._require(r > 0, f"Ball asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
+        self._require(r > 0, lambda: f"Ball asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
         c = self._constant("center", torch.zeros(n, dtype=torch.float64) if center is None else center)
         if c.shape[-1:] != (n,):
             raise ValueError(f"Ball({n}) asked for a center of shape (*batch, {n}), got {tuple(c.shape)}.")

@@ -22,7 +22,7 @@ class Box(ConstraintSet):
         if not n:
             raise ValueError("Box asked for bounds of shape (*batch, n), got two numbers. Write Box([0.0] * n, [1.0] * n).")
         self.shape = (n[-1],)
-        self._require(a <= b, f"Box asked for low <= high, got low={low}, high={high}. Swap the bounds where they cross.")
+        self._require(a <= b, lambda: f"Box asked for low <= high, got low={low}, high={high}. Swap the bounds where they cross.")
 
     def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self._cast("low", x), self._cast("high", x)

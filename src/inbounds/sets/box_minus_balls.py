@@ -34,9 +34,9 @@ class BoxMinusBalls(ConstraintSet):
                 f"{tuple(a.shape)}, {tuple(b.shape)}, {tuple(c.shape)}, {tuple(r.shape)}. No balls: Box(low, high)."
             )
         self.shape = (a.shape[-1],)
-        self._require(torch.isfinite(a) & torch.isfinite(b), "BoxMinusBalls asked for finite bounds, got inf or NaN.")
-        self._require(a < b, f"BoxMinusBalls asked for low < high, got low={low}, high={high}.")
-        self._require(r >= 0, f"BoxMinusBalls asked for radii >= 0 (0 = absent), got {radii}.")
+        self._require(torch.isfinite(a) & torch.isfinite(b), lambda: "BoxMinusBalls asked for finite bounds, got inf or NaN.")
+        self._require(a < b, lambda: f"BoxMinusBalls asked for low < high, got low={low}, high={high}.")
+        self._require(r >= 0, lambda: f"BoxMinusBalls asked for radii >= 0 (0 = absent), got {radii}.")
         self.apart = self._disjoint() if eager() else self.shape != (2,)
         if not self.apart and self.shape != (2,):
             raise ValueError(
@@ -47,7 +47,7 @@ class BoxMinusBalls(ConstraintSet):
         if eager() and not self.apart:
             probe = torch.zeros(self.shape, dtype=torch.float64, device=c.device)
             free = self._vertices(probe, FLOAT32)[1].any(-1) | self._allowed(self._rims(probe), probe, FLOAT32).any(-1)
-            self._require(free, "BoxMinusBalls asked for a non-empty free space, but the balls cover the box. Shrink the radii.")
+            self._require(free, lambda: "BoxMinusBalls asked for a non-empty free space, but the balls cover the box. Shrink the radii.")
 
     @property
     def reach(self) -> float:
@@ -217,5 +217,19 @@ def _crossings(c: Tensor, r: Tensor) -> Tensor:
     real = apart & (h2 >= 0) & (r[..., i] > 0) & (r[..., j] > 0)
     side = torch.stack([-d[..., 1], d[..., 0]], -1) * positive_root(h2)[..., None]
     foot = c[..., i, :] + along[..., None] * d
-    both = torch.cat([foot + side, foot - side], -2)
+    ends = (c[..., i, :], r[..., i], c[..., j, :], r[..., j])
+    both = torch.cat([_settle(foot + side, *ends), _settle(foot - side, *ends)], -2)
     return torch.where(torch.cat([real, real], -1)[..., None], both, math.nan)
+
+
+def _settle(p: Tensor, ci: Tensor, ri: Tensor, cj: Tensor, rj: Tensor) -> Tensor:
+    """Newton on |p - c_i| = r_i, |p - c_j| = r_j: distances to rounding, also for almost concentric circles."""
+    for _ in range(2):
+        a, b = p - ci, p - cj
+        ea, eb = 0.5 * (ri.square() - a.square().sum(-1)), 0.5 * (rj.square() - b.square().sum(-1))
+        det = a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+        steep = det.abs() > 1e-6 * ri * rj  # circles that only touch have no crossing to correct
+        det = torch.where(steep, det, 1.0)
+        step = torch.stack([ea * b[..., 1] - eb * a[..., 1], eb * a[..., 0] - ea * b[..., 0]], -1)
+        p = p + step / det[..., None] * steep[..., None]
+    return p

@@ -24,7 +24,7 @@ class SecondOrderCone(ConstraintSet):
         side = 0.5 * (t + length)
         side = torch.where(side < torch.finfo(z.dtype).tiny / tol, 0.0, side)  # below, a skin would be denormal
         side = torch.where(length > -t, side, 0.0)
-        edge = torch.cat([side, (1 - LANDING * tol) * side * u], -1)
+        edge = torch.cat([side, (side - LANDING * tol * side) * u], -1)  # (1 - skin) as a factor is optimised away by ONNX tools
         return torch.where(length > t * (1 - tol), edge, z)
 
     def _residuals(self, z):

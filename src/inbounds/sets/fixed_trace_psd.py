@@ -24,7 +24,7 @@ class FixedTracePSD(ConstraintSet):
             raise ValueError(f"FixedTracePSD asked for n >= 1, got {n}.")
         self.n, self.shape = n, (n, n)
         t = self._constant("trace", trace)
-        self._require(t > 0, f"FixedTracePSD asked for trace > 0, got {trace}. Trace 0 leaves the zero matrix only.")
+        self._require(t > 0, lambda: f"FixedTracePSD asked for trace > 0, got {trace}. Trace 0 leaves the zero matrix only.")
 
     def _project(self, x):
         t = self._cast("trace", x)[..., None, None]

@@ -21,8 +21,8 @@ class Halfspace(ConstraintSet):
         if normal.dim() == 0:
             raise ValueError("Halfspace asked for a normal a of shape (*batch, n), got a number. Write Halfspace([1.0], b).")
         self.shape = (normal.shape[-1],)
-        self._require(normal.abs().amax(-1) > 0, "Halfspace asked for a nonzero normal a, got a = 0. Use Euclidean(n).")
-        self._require(torch.isfinite(offset), f"Halfspace asked for a finite b, got {b}.")
+        self._require(normal.abs().amax(-1) > 0, lambda: "Halfspace asked for a nonzero normal a, got a = 0. Use Euclidean(n).")
+        self._require(torch.isfinite(offset), lambda: f"Halfspace asked for a finite b, got {b}.")
 
     def _parts(self, x: Tensor):
         """Unit normal, signed distance to the boundary (*batch, 1), and the rounding of that distance at x."""

@@ -20,7 +20,7 @@ class Sphere(Manifold):
             raise ValueError(f"Sphere asked for an ambient size n >= 2, got {n}. The unit circle is Sphere(2).")
         self.shape, self.dim = (n,), n - 1
         r = self._constant("radius", radius)
-        self._require(r > 0, f"Sphere asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
+        self._require(r > 0, lambda: f"Sphere asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
 
     @property
     def reach(self) -> float:

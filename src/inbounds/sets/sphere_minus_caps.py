@@ -30,10 +30,10 @@ class SphereMinusCaps(ConstraintSet):
                 f"{tuple(c.shape)}, {tuple(a.shape)}. No caps: Sphere(n)."
             )
         self.shape = (c.shape[-1],)
-        self._require(c.abs().amax(-1) > 0, "SphereMinusCaps asked for nonzero centers, got a zero vector.")
+        self._require(c.abs().amax(-1) > 0, lambda: "SphereMinusCaps asked for nonzero centers, got a zero vector.")
         self._require(
             (a >= 0) & (a < math.pi - 1e-4),
-            f"SphereMinusCaps asked for angles in [0, pi), got {angles}. A cap of angle pi leaves no sphere.",
+            lambda: f"SphereMinusCaps asked for angles in [0, pi), got {angles}. A cap of angle pi leaves no sphere.",
         )
         self.apart = self._disjoint() if eager() else self.shape[0] > 3
         if not self.apart and self.shape[0] > 3:
@@ -44,7 +44,7 @@ class SphereMinusCaps(ConstraintSet):
         if eager() and not self.apart:
             probe = torch.zeros(self.shape, dtype=torch.float64, device=c.device)
             free = self._vertices(probe, FLOAT32)[1].any(-1) | self._allowed(self._rims(probe, None), probe, FLOAT32).any(-1)
-            self._require(free, "SphereMinusCaps asked for a non-empty free space, but the caps cover the sphere. Shrink the angles.")
+            self._require(free, lambda: "SphereMinusCaps asked for a non-empty free space, but the caps cover the sphere. Shrink the angles.")
 
     @property
     def reach(self) -> float:
@@ -178,5 +178,20 @@ def _crossings(u: Tensor, a: Tensor) -> Tensor:
     h2 = (1 - foot.square().sum(-1)) / sin2
     real = crossing & (h2 >= 0) & (a[..., i] > 0) & (a[..., j] > 0)
     side = positive_root(h2)[..., None] * axis
-    both = torch.cat([foot + side, foot - side], -2)
-    return torch.where(torch.cat([real, real], -1)[..., None], both, math.nan)
+    both = [_settle(foot + sign * side, ui, uj, axis, a[..., i], a[..., j]) for sign in (1, -1)]
+    return torch.where(torch.cat([real, real], -1)[..., None], torch.cat(both, -2), math.nan)
+
+
+def _settle(p: Tensor, ui: Tensor, uj: Tensor, axis: Tensor, ai: Tensor, aj: Tensor) -> Tensor:
+    """Newton on |p - u_i| = 2 sin(a_i/2), |p - u_j| = 2 sin(a_j/2), |p| = 1: chords to rounding, also for close centers."""
+    g, sin2 = (ui * uj).sum(-1), axis.square().sum(-1).clamp(min=1e-20)
+    for _ in range(2):
+        off = 0.5 * (1 - p.square().sum(-1))
+        ri = off + 0.5 * (p - ui).square().sum(-1) - 2 * torch.sin(ai / 2).square()
+        rj = off + 0.5 * (p - uj).square().sum(-1) - 2 * torch.sin(aj / 2).square()
+        a, b = (ri - g * rj) / sin2, (rj - g * ri) / sin2
+        height = (axis * p).sum(-1)
+        steep = height.abs() > 1e-6 * sin2.sqrt()  # rims that only touch have no height to correct
+        c = (off - a * (p * ui).sum(-1) - b * (p * uj).sum(-1)) / torch.where(steep, height, 1.0) * steep
+        p = p + a[..., None] * ui + b[..., None] * uj + c[..., None] * axis
+    return p
