@@ -14,10 +14,8 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-
-def eager() -> bool:
-    """True outside compile, export and functorch transforms: only there may control flow look at values."""
-    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+from .kernels.derivative import eager
+from .kernels.vectors import norm, unit
 
 
 def full_precision(x: Tensor):
@@ -42,12 +40,17 @@ ACTIVE = 4 * LANDING
 
 def require_finite(x: Tensor, who: Callable[[], str]) -> None:
     """Eager only: raise if x holds NaN or inf. Compiled code maps such rows to NaN instead."""
-    if eager() and not torch.isfinite(x).all():
+    if eager() and not _all_finite(x) and not torch.isfinite(x).all():
         bad = (~torch.isfinite(x)).nonzero()
         raise ValueError(
             f"{who()} asked for finite numbers, but {len(bad)} of {x.numel()} entries are NaN or inf, the first at "
             f"index {tuple(bad[0].tolist())}. Mend the input, or call .project(x), which maps such rows to NaN."
         )
+
+
+def _all_finite(x: Tensor) -> bool:
+    """True only if every entry is finite, asked where it is cheap: one sum, eager, on the CPU."""
+    return eager() and x.device.type == "cpu" and math.isfinite(x.detach().sum())
 
 
 def check_point(x: Tensor, shape: tuple[int, ...], who: Callable[[], str]) -> None:
@@ -96,7 +99,8 @@ class ConstraintSet(nn.Module, ABC):
         """A nearest point of M: finite and in M for every finite x. A row with a non-finite entry becomes NaN."""
         x = self._enter("project", x)
         with full_precision(x):
-            return self._project(x) + self._poison(x)
+            y = self._project(x)
+        return y if _all_finite(x) else y + self._poison(x)
 
     def violation(self, x: Tensor) -> Tensor:
         """(*batch,): 0 iff x is in M, from the defining equations; inf where they overflow."""
@@ -306,22 +310,6 @@ def working_dtype(like: Tensor) -> torch.dtype:
     return torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
 
 
-def norm(x: Tensor) -> Tensor:
-    """|x| over the last dim without overflow or underflow; gradient x/|x|, and 0 at 0."""
-    m = x.detach().abs().amax(-1, keepdim=True)
-    zero = m == 0
-    scale = torch.where(zero, 1, m)
-    u = torch.where(zero, 1, x / scale)
-    return torch.where(zero, 0, (u * u).sum(-1, keepdim=True).sqrt() * scale).squeeze(-1)
-
-
 def direction(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(x/|x|, |x|) over the last dim, without overflow or underflow; at 0 (and denormals): (e_1, 0) with zero gradient."""
-    m = x.detach().abs().amax(-1, keepdim=True)
-    zero = m < torch.finfo(x.dtype).tiny
-    scale = torch.where(zero, 1, m)
-    first = torch.zeros_like(x.detach())
-    first[..., 0] = 1
-    u = torch.where(zero, first, x / scale)
-    length = (u * u).sum(-1, keepdim=True).sqrt()
-    return u / length, torch.where(zero, 0, length * scale)
+    """(x/|x|, |x|) over the last dim, (*batch, n) and (*batch, 1); at 0: (e_1, 0) with zero gradient."""
+    return unit(x), norm(x)[..., None]

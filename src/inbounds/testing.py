@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .core import ConstraintSet, LieGroup, Manifold, norm
+from .core import ConstraintSet, LieGroup, Manifold
+from .kernels.vectors import norm
 
 
 class LawError(AssertionError):

@@ -14,15 +14,20 @@ from torch import Tensor
 Components = Sequence[Tensor]
 
 
-def components(x: Tensor, dims: int = 2) -> tuple[Tensor, ...]:
+def components(x: Tensor, dims: int = 2, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
     """(*batch, n, m) -> n m tensors (*batch,), row by row; dims=1 for vectors."""
     x = x.flatten(-2) if dims == 2 else x
-    return x.movedim(-1, 0).contiguous().unbind(0)
+    if dtype is not None and dtype != x.dtype:
+        return x.movedim(-1, 0).to(dtype, memory_format=torch.contiguous_format).unbind(0)
+    return torch.stack(x.unbind(-1)).unbind(0)
 
 
 def vector(c: Components, dtype: torch.dtype | None = None) -> Tensor:
     """The inverse of `components`: (*batch, len(c))."""
-    return torch.stack(tuple(c)).to(dtype or c[0].dtype).movedim(0, -1).contiguous()
+    x = torch.stack(tuple(c)).movedim(0, -1)
+    if dtype is not None and dtype != x.dtype:
+        return x.to(dtype, memory_format=torch.contiguous_format)
+    return x.contiguous()
 
 
 def matrix(c: Components, rows: int, cols: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -52,3 +52,13 @@ def symmetric(value: Callable[[Tensor], Tensor], derivative: Rule) -> Callable[[
     """`with_derivative` for metric projections: P is the gradient of the convex function sup_{p in M} <x, p> - |p|^2/2,
     so DP is symmetric and one formula serves both modes."""
     return with_derivative(value, derivative, derivative)
+
+
+def eager() -> bool:
+    """True outside compile, export and functorch transforms: only there may control flow look at values."""
+    return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+
+
+def all_rows(ok: Tensor) -> bool:
+    """Whether ok holds in every row, where looking is free (eager, on the CPU): the code for the other rows is left out."""
+    return eager() and ok.device.type == "cpu" and bool(ok.all())

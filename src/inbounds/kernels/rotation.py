@@ -14,12 +14,14 @@ The arithmetic is float64 even for float32 input: then roots that are double to 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from .components import cofactors, components, dot, matrix, skew_part, times_hat, transpose_times
 from .davenport import adjugate, davenport, largest_column, rotation_of
-from .derivative import symmetric
+from .derivative import all_rows, symmetric
 
 SHIFT = 5e-6  # where the last Newton steps start above the top eigenvalue, relative to S
 SLOPE = 1e-10  # the slope p'(l) below which a step would be rounding; it is also the trace of the adjugate
@@ -43,7 +45,7 @@ def _top_of_cubic(s: Tensor, f: Tensor, d8: Tensor) -> Tensor:
     q = s * (4 / 3 * f - 20 / 27 * s2) + d8
     h = (2 - q / (r * r2)).clamp(0, 4)
     e = (h / 3).sqrt()
-    for _ in range(4):  # alternates around the root, each time eight times closer, and ends above
+    for _ in range(2):  # alternates around the root, each time eight times closer, and ends above
         e = (h / (3 + e)).sqrt()
     return s / 3 + r * (1 + e)
 
@@ -52,34 +54,34 @@ def _top_eigenvalue(a: list[Tensor], f: Tensor, steps: int) -> Tensor:
     """An upper bound on the top eigenvalue of K(A): at most SHIFT S above it, to rounding where it is well separated."""
     c = cofactors(a)
     c2, d = dot(c, c), dot(a[:3], c[:3])
-    size, minus_f, c4 = d.abs(), -f, -4 * c2
-    s = (f + 2 * (c2 + 2 * size * (3 * f).sqrt()).sqrt()).sqrt() * (1 + 1e-9)
-    for _ in range(4):
-        s = _newton(s, 8 * size, minus_f, c4)
-    l = torch.where(d < 0, _top_of_cubic(s, f, 8 * size), s) + SHIFT * s
-    d8, flat = 8 * d, -SLOPE * (s * s * s)
+    d8, minus_f, c4 = 8 * d, -f, -4 * c2
+    size8 = d8.abs()
+    s = torch.add(f, torch.addcmul(c2, size8, f.sqrt(), value=math.sqrt(3) / 4).sqrt(), alpha=2).sqrt() * (1 + 1e-9)
+    for _ in range(3):
+        s = _newton(s, size8, minus_f, c4)
+    l = torch.add(torch.where(d8 < 0, _top_of_cubic(s, f, size8), s), s, alpha=SHIFT)
+    flat = -SLOPE * (s * s * s)
     for _ in range(steps):
         l = _newton(l, d8, minus_f, c4, flat)
     return l
 
 
 def _value(x: Tensor) -> Tensor:
-    a = x.flatten(-2).double()
-    if x.dtype == torch.float64:  # float32 has room for fourth powers in float64, float64 has not
-        a = a / a.abs().amax(-1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
-    a = list(components(a, dims=1))
+    double = x.dtype == torch.float64
+    a = list(components(x, dtype=torch.float64))
+    if double:  # float32 has room for fourth powers in float64, float64 has not
+        scale = x.abs().amax((-2, -1)).clamp(min=torch.finfo(x.dtype).tiny).reciprocal()
+        a = [e * scale for e in a]
     f = dot(a, a)
     zero = (f == 0).to(f.dtype)  # every rotation is nearest to 0: take the identity
-    a[0], a[4], a[8], f = a[0] + zero, a[4] + zero, a[8] + zero, f + 3 * zero
-    double = x.dtype == torch.float64
-    k = davenport(a, _top_eigenvalue(a, f, steps=6 if double else 2))
-    b = adjugate(k)
+    a[0], a[4], a[8], f = a[0] + zero, a[4] + zero, a[8] + zero, torch.add(f, zero, alpha=3)
+    b = adjugate(davenport(a, _top_eigenvalue(a, f, steps=6 if double else 2)))
     q, best = largest_column(b)
     inverse = best.reciprocal()
-    for _ in range(3 if double else 2):
+    for _ in range(3 if double else 1):
         q = [e * inverse for e in q]
         q = [dot(row, q) for row in b]
-    return matrix(rotation_of([e * inverse for e in q]), 3, 3, x.dtype)
+    return matrix(rotation_of(q), 3, 3, x.dtype)
 
 
 def _solve(t: list[Tensor], w: list[Tensor], tol: float) -> list[Tensor]:
@@ -93,16 +95,18 @@ def _solve(t: list[Tensor], w: list[Tensor], tol: float) -> list[Tensor]:
     rank2 = c[0] + c[4] + c[8]  # sum of products of two eigenvalues
     two = rank2 > tol
     full = two & (det > tol * rank2)
-    ok = torch.where(full, det, 1).reciprocal() * full
+    ok = torch.where(full, det, 1.0).reciprocal() * full
     z = [dot(c[3 * i : 3 * i + 3], w) * ok for i in range(3)]
+    if all_rows(full):
+        return z
     # T of rank two or one: on the range of T, T^+ = (tr T I - T) / rank2 or 1 / tr T; n n^T = cof T / rank2 is the null part
-    safe = torch.where(two, rank2, 1).reciprocal() * two
+    safe = torch.where(two, rank2, 1.0).reciprocal() * two
     null = [dot(c[3 * i : 3 * i + 3], w) * safe for i in range(3)]
     rest = [a - b for a, b in zip(w, null, strict=True)]
     rows = ((t00, t01, t02), (t01, t11, t12), (t02, t12, t22))
     trace = t00 + t11 + t22
     on_two = [(trace * rest[i] - dot(rows[i], rest)) * safe for i in range(3)]
-    square = torch.where(trace > 0, trace * trace, 1).reciprocal()
+    square = torch.where(trace > 0, trace * trace, 1.0).reciprocal()
     on_one = [dot(rows[i], w) * square for i in range(3)]
     low = [torch.where(two, a, b) for a, b in zip(on_two, on_one, strict=True)]
     return [torch.where(full, a, b) for a, b in zip(z, low, strict=True)]
@@ -113,13 +117,12 @@ def _derivative(x: Tensor, y: Tensor, g: Tensor) -> Tensor:
     r, a = components(y), components(x)
     w = skew_part(r, components(g))
     s00, s11, s22 = (transpose_times(r, a, i, i) for i in range(3))
-    s01, s02, s12 = (transpose_times(r, a, i, j) + transpose_times(r, a, j, i) for i, j in ((0, 1), (0, 2), (1, 2)))
+    s01, s02, s12 = (transpose_times(r, a, i, j) for i, j in ((0, 1), (0, 2), (1, 2)))
     trace = s00 + s11 + s22
-    tiny = 8 * torch.finfo(x.dtype).tiny
-    usable = trace > tiny
-    scale = torch.where(usable, trace, 1).reciprocal() * usable
-    half = -0.5 * scale
-    t = [(s11 + s22) * scale, s01 * half, s02 * half, (s00 + s22) * scale, s12 * half, (s00 + s11) * scale]
+    usable = trace > 8 * torch.finfo(x.dtype).tiny
+    scale = torch.where(usable, trace, 1.0).reciprocal() * usable
+    minus = -scale
+    t = [(s11 + s22) * scale, s01 * minus, s02 * minus, (s00 + s22) * scale, s12 * minus, (s00 + s11) * scale]
     z = _solve(t, w, tol=16 * torch.finfo(x.dtype).eps)
     return matrix(times_hat(r, [e * scale for e in z]), 3, 3)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .components import Components, axpy, components, cross, dot, matrix, skew_part, times_hat, vector
 from .derivative import with_derivative
-from .so3 import exp_vjp, inverse_jacobian, jacobian_times, log_vjp, rodrigues, rotation_vector
+from .so3 import exp_vjp, inverse_jacobian, jacobian_times, log_vjp, exponential, rotation_vector
 from .stumpff import stumpff
 
 
@@ -37,7 +37,7 @@ def _exp(x: Tensor) -> Tensor:
     c = components(x, 1)
     w, v = c[:3], c[3:]
     _, _, c2, c3 = stumpff(dot(w, w), 3)
-    return pose(rodrigues(w), jacobian_times(w, v, c2, c3), 1.0)
+    return pose(exponential(w), jacobian_times(w, v, c2, c3), 1.0)
 
 
 def _exp_vjp(x: Tensor, m: Tensor, g: Tensor) -> Tensor:

@@ -9,19 +9,16 @@ import torch
 from torch import Tensor
 
 from .components import Components, axpy, components, cross, dot, matrix, skew_part, times_hat, vector
-from .davenport import davenport, largest_column
+from .davenport import davenport, largest_column, rotation_of
 from .derivative import with_derivative
-from .stumpff import sinc_pair, stumpff
+from .stumpff import stumpff
 
 
-def rodrigues(w: Components) -> list[Tensor]:
-    """Nine components of exp(w)."""
-    x, y, z = w
-    c1, c2 = sinc_pair(dot(w, w))
-    ax, ay, az = c1 * x, c1 * y, c1 * z
-    bx, by, bz = c2 * x, c2 * y, c2 * z
-    xx, yy, zz, xy, xz, yz = bx * x, by * y, bz * z, bx * y, bx * z, by * z
-    return [1 - (yy + zz), xy - az, xz + ay, xy + az, 1 - (xx + zz), yz - ax, xz - ay, yz + ax, 1 - (xx + yy)]
+def exponential(w: Components) -> list[Tensor]:
+    """Nine components of exp(w), through the quaternion (cos t/2, sin(t/2) w/t): orthogonal whatever sin and cos round to."""
+    half = (0.5 * dot(w, w).sqrt()).clamp(min=torch.finfo(w[0].dtype).tiny)
+    sinc = torch.sin(half) / half * 0.5
+    return rotation_of([torch.cos(half), *(sinc * e for e in w)])
 
 
 def jacobian_times(w: Components, v: Components, a: Tensor | float, b: Tensor) -> list[Tensor]:
@@ -30,10 +27,19 @@ def jacobian_times(w: Components, v: Components, a: Tensor | float, b: Tensor) -
     return axpy(v, (a, wv), (b, cross(w, wv)))
 
 
+def jacobian_coefficients(s: Tensor) -> list[Tensor]:
+    """c2 and c3 at s = |w|^2. c3 only meets hat(w)^2, so its rounding 1/s near 0 is harmless; its derivative's is not."""
+    if torch.is_grad_enabled():
+        return stumpff(s, 3)[2:]
+    s = s.clamp(min=torch.finfo(s.dtype).tiny)
+    t = s.sqrt()
+    half = 0.5 * t
+    return [0.5 * (torch.sin(half) / half).square(), (1 - torch.sin(t) / t) / s]
+
+
 def exp_vjp(w: Components, r: Components, g: Components) -> list[Tensor]:
     """J^T vee(R^T G - G^T R)."""
-    _, _, c2, c3 = stumpff(dot(w, w), 3)
-    return jacobian_times(w, skew_part(r, g), c2, c3)
+    return jacobian_times(w, skew_part(r, g), *jacobian_coefficients(dot(w, w)))
 
 
 def rotation_vector(r: Components) -> list[Tensor]:
@@ -50,7 +56,7 @@ def rotation_vector(r: Components) -> list[Tensor]:
 
 def inverse_jacobian(s: Tensor) -> Tensor:
     """D(s) in J^{-1} = I + hat(w)/2 + D hat(w)^2: 1/t^2 - cot(t/2)/(2t) = (c3 - 2 c4) / (2 c2), smooth for t < 2 pi."""
-    _, _, c2, c3, c4 = stumpff(s, 4)
+    c2, c3, c4 = stumpff(s, 4)[2:]
     return (c3 - 2 * c4) / (2 * c2)
 
 
@@ -61,7 +67,7 @@ def log_vjp(w: Components, r: Components, g: Components) -> list[Tensor]:
 
 
 def _exp(w: Tensor) -> Tensor:
-    return matrix(rodrigues(components(w, 1)), 3, 3)
+    return matrix(exponential(components(w, 1)), 3, 3)
 
 
 def _exp_vjp(w: Tensor, r: Tensor, g: Tensor) -> Tensor:
@@ -70,7 +76,7 @@ def _exp_vjp(w: Tensor, r: Tensor, g: Tensor) -> Tensor:
 
 def _exp_jvp(w: Tensor, r: Tensor, t: Tensor) -> Tensor:
     axis = components(w, 1)
-    _, _, c2, c3 = stumpff(dot(axis, axis), 3)
+    c2, c3 = jacobian_coefficients(dot(axis, axis))
     return matrix(times_hat(components(r), jacobian_times(axis, components(t, 1), -c2, c3)), 3, 3)
 
 

@@ -11,40 +11,29 @@ import math
 import torch
 from torch import Tensor
 
-NEAR = 4.0  # below: series of the two highest, recurrence downwards; above: sin and cos, recurrence upwards
+NEAR = 1.0
 
 
 def stumpff(s: Tensor, top: int) -> list[Tensor]:
-    """c_0 .. c_top at s >= 0, safe to differentiate any number of times."""
+    """c_0 .. c_top at s >= 0, safe to differentiate any number of times.
+
+    The two highest come from their series below NEAR and from sin and cos above, the others from the recurrence.
+    """
     near = s < NEAR
-    low = _from_series(torch.where(near, s, 0.0), top)
-    high = _from_circle(torch.where(near, NEAR, s), top)
-    return [torch.where(near, a, b) for a, b in zip(low, high, strict=True)]
-
-
-def sinc_pair(s: Tensor) -> tuple[Tensor, Tensor]:
-    """c_1 and c_2 by values only, for use inside functions that own their derivative."""
-    t = s.sqrt().clamp(min=torch.finfo(s.dtype).tiny)
-    half = 0.5 * t
-    return torch.sin(t) / t, 0.5 * (torch.sin(half) / half).square()
-
-
-def _from_series(s: Tensor, top: int) -> list[Tensor]:
-    terms = 12 if s.dtype == torch.float64 else 7
-    c = [s] * (top + 1)
-    for k in (top, top - 1):
-        total = torch.full_like(s, 1 / math.factorial(2 * terms + k))
-        for j in range(terms - 1, -1, -1):
-            total = 1 / math.factorial(2 * j + k) - s * total
-        c[k] = total
+    low, high = torch.where(near, s, 0.0), torch.where(near, NEAR, s)
+    t = high.sqrt()
+    far = [torch.cos(t), torch.sin(t) / t]
+    for k in range(top - 1):
+        far.append((1 / math.factorial(k) - far[k]) / high)
+    c = far[:-2] + [torch.where(near, _series(low, k), far[k]) for k in (top - 1, top)]
     for k in range(top - 2, -1, -1):
         c[k] = 1 / math.factorial(k) - s * c[k + 2]
     return c
 
 
-def _from_circle(s: Tensor, top: int) -> list[Tensor]:
-    t = s.sqrt()
-    c = [torch.cos(t), torch.sin(t) / t]
-    for k in range(top - 1):
-        c.append((1 / math.factorial(k) - c[k]) / s)
-    return c
+def _series(s: Tensor, k: int) -> Tensor:
+    terms = 10 if s.dtype == torch.float64 else 6
+    total = torch.full_like(s, 1 / math.factorial(2 * terms + k))
+    for j in range(terms - 1, -1, -1):
+        total = 1 / math.factorial(2 * j + k) - s * total
+    return total

@@ -11,14 +11,18 @@ from torch import Tensor
 
 
 def _solve(h: Tensor, c: Tensor) -> Tensor:
-    """Q ((Q^T C Q)_ij / (l_i + l_j)) Q^T; pairs with l_i + l_j at rounding level, where Y is undetermined, give 0."""
+    """Q ((Q^T C Q)_ij / (l_i + l_j)) Q^T, with 0 where Y is undetermined."""
     ok = torch.isfinite(h).flatten(-2).all(-1)[..., None, None]  # LAPACK fails the batch for one NaN row
     l, q = torch.linalg.eigh(torch.where(ok, h, torch.eye(h.shape[-1], dtype=h.dtype, device=h.device)))
+    return q @ divide_pairs(q.mT @ c @ q, l) @ q.mT
+
+
+def divide_pairs(c: Tensor, l: Tensor) -> Tensor:
+    """c_ij / (l_i + l_j), and 0 where l_i + l_j is at rounding level."""
     pair = l[..., :, None] + l[..., None, :]
-    floor = 16 * torch.finfo(h.dtype).eps * l.abs().amax(-1)[..., None, None].clamp(min=torch.finfo(h.dtype).tiny)
-    determined = pair > floor
-    y = (q.mT @ c @ q) / torch.where(determined, pair, 1.0) * determined
-    return q @ y @ q.mT
+    tiny = torch.finfo(l.dtype).tiny
+    determined = pair > 16 * torch.finfo(l.dtype).eps * l.abs().amax(-1)[..., None, None].clamp(min=tiny)
+    return c / torch.where(determined, pair, 1.0) * determined
 
 
 class _Backward(torch.autograd.Function):

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import Manifold, eager, norm, working_dtype
+from ..core import Manifold, eager, working_dtype
+from ..kernels.vectors import norm
 
 
 class Affine(Manifold):

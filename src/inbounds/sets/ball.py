@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, direction, norm, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, direction, skin
+from ..kernels.vectors import norm, unit
 from .sphere import shown
 
 
@@ -50,7 +51,7 @@ class Ball(ConstraintSet):
 
     def _sample(self, batch, generator, dtype, device):
         n = self.shape[0]
-        u, _ = direction(torch.randn(*batch, n, generator=generator, dtype=dtype, device=device))
+        u = unit(torch.randn(*batch, n, generator=generator, dtype=dtype, device=device))
         share = torch.rand(*batch, 1, generator=generator, dtype=dtype, device=device) ** (1 / n)
         c, r, _ = self._parts(u)
         return self._project(c + r * share * u)

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, direction, eager, norm, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, direction, eager, skin
+from ..kernels.vectors import norm, unit
 from .free_space import cheapest, closest_pair, cone_projection, distances, positive_root
 
 FLOAT32 = torch.float32
@@ -98,7 +99,7 @@ class BoxMinusBalls(ConstraintSet):
         return torch.where(depth.amin(-1, keepdim=True) < tol, pushed, q)
 
     def _nearest(self, x: Tensor, q: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        u, _ = direction(x[..., None, :] - self._cast("centers", x))
+        u = unit(x[..., None, :] - self._cast("centers", x))
         moving = torch.cat([q[..., None, :], _feet(q, low, high), self._rims(x, u)], -2)
         fixed, free = self._vertices(x)
         batch = torch.broadcast_shapes(moving.shape[:-2], fixed.shape[:-2])

@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from ..core import ACTIVE, LANDING, ConstraintSet, direction, norm, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, direction, skin
+from ..kernels.vectors import norm
 
 
 class SecondOrderCone(ConstraintSet):

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, norm, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, skin
+from ..kernels.vectors import norm
 
 
 class Halfspace(ConstraintSet):

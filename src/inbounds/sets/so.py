@@ -5,10 +5,11 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import LieGroup, direction, full_precision, working_dtype
+from ..core import LieGroup, full_precision, working_dtype
 from ..kernels.polar import polish, proper_polar
 from ..kernels.rotation import nearest_rotation
 from ..kernels.so3 import so3_exp, so3_log
+from ..kernels.vectors import unit
 
 
 class SO(LieGroup):
@@ -31,7 +32,7 @@ class SO(LieGroup):
     def _project(self, x):
         if self.n == 2:
             c, s = x[..., 0, 0] + x[..., 1, 1], x[..., 1, 0] - x[..., 0, 1]
-            return turn(direction(torch.stack([c, s], -1))[0])
+            return turn(unit(torch.stack([c, s], -1)))
         return nearest_rotation(x) if self.n == 3 else proper_polar(x)
 
     def _residuals(self, x):

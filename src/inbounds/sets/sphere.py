@@ -5,8 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import Manifold, direction, norm, working_dtype
+from ..core import Manifold, direction, working_dtype
 from ..kernels.stumpff import stumpff
+from ..kernels.vectors import norm, unit
 
 
 class Sphere(Manifold):
@@ -18,7 +19,7 @@ class Sphere(Manifold):
         super().__init__()
         if n < 2:
             raise ValueError(f"Sphere asked for an ambient size n >= 2, got {n}. The unit circle is Sphere(2).")
-        self.shape, self.dim = (n,), n - 1
+        self.shape, self.dim, self.plain = (n,), n - 1, isinstance(radius, int | float) and radius == 1
         r = self._constant("radius", radius)
         self._require(r > 0, lambda: f"Sphere asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
 
@@ -27,7 +28,7 @@ class Sphere(Manifold):
         return float(self.radius.min())
 
     def _project(self, x):
-        return direction(x)[0] * self._cast("radius", x)[..., None]
+        return unit(x) if self.plain else unit(x) * self._cast("radius", x)[..., None]
 
     def _residuals(self, x):
         """(|x|^2 / radius - radius) / 2: zero on M, of slope 1 across it."""
@@ -66,7 +67,7 @@ class Sphere(Manifold):
 
     def _some_tangent(self, x: Tensor) -> Tensor:
         axis = torch.zeros_like(x).scatter(-1, x.abs().argmin(-1, keepdim=True), 1.0)
-        return direction(self._tangent(x, axis))[0]
+        return unit(self._tangent(x, axis))
 
     def geodesic_distance(self, x, y):
         x, y = self._enter("geodesic_distance", x, y)

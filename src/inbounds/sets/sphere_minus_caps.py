@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, direction, eager, norm, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, eager, skin
+from ..kernels.vectors import norm, unit
 from .free_space import cheapest, closest_pair, cone_projection, distances, positive_root
 
 FLOAT32 = torch.float32
@@ -59,7 +60,7 @@ class SphereMinusCaps(ConstraintSet):
 
     def _parts(self, x: Tensor, precision: torch.dtype | None = None) -> tuple[Tensor, Tensor, float]:
         """Unit centers, angles, and the rounding of a chord."""
-        u, _ = direction(self._cast("centers", x))
+        u = unit(self._cast("centers", x))
         return u, self._cast("angles", x), skin(torch.empty(0, dtype=precision or x.dtype), self.shape[0])
 
     def _disjoint(self) -> bool:
@@ -78,7 +79,7 @@ class SphereMinusCaps(ConstraintSet):
         return torch.where(a <= 0, math.inf, torch.where(a <= math.pi / 2, small, large))
 
     def _project(self, x):
-        q, _ = direction(x)
+        q = unit(x)
         if not self.angles.shape[-1]:
             return q
         if self.apart:
@@ -102,7 +103,7 @@ class SphereMinusCaps(ConstraintSet):
         axis = torch.zeros_like(u).scatter(-1, u.detach().abs().argmin(-1, keepdim=True), 1.0)
         some = axis - u * (u * axis).sum(-1, keepdim=True)
         lost = norm(e.detach())[..., None] <= 8 * torch.finfo(x.dtype).eps  # at the poles every direction will do
-        e, _ = direction(torch.where(lost, some, e))
+        e = unit(torch.where(lost, some, e))
         a = (a + 1.5 * LANDING * tol)[..., None]  # a chord grows by at least cos(pi/4) of the angle
         return torch.cos(a) * u + torch.sin(a) * e
 
@@ -134,7 +135,7 @@ class SphereMinusCaps(ConstraintSet):
         v = v - x * (x * v).sum(-1, keepdim=True)
         if not u.shape[-2]:
             return v
-        normals, _ = direction(u - x[..., None, :] * (x[..., None, :] * u).sum(-1, keepdim=True))
+        normals = unit(u - x[..., None, :] * (x[..., None, :] * u).sum(-1, keepdim=True))
         touching = self._slack(x[..., None, :], x)[..., 0, :] <= ACTIVE * tol
         return cone_projection(v, normals.expand(*v.shape[:-1], *normals.shape[-2:]), touching)
 
@@ -142,7 +143,7 @@ class SphereMinusCaps(ConstraintSet):
         """Uniform, by rejection."""
 
         def draw():
-            return direction(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))[0]
+            return unit(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
 
         x = draw()
         for _ in range(1000):

@@ -1,0 +1,51 @@
+"""Lengths and directions of vectors (*batch, n), without overflow or underflow."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .derivative import all_rows, symmetric, with_derivative
+
+
+def _length(x: Tensor) -> Tensor:
+    """|x|, (*batch, 1). float32 is summed in float64, which has room for its squares; float64 is rescaled by max |x|."""
+    if x.dtype == torch.float32:
+        return torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).float()
+    m = x.abs().amax(-1, keepdim=True)
+    scale = torch.where(m >= torch.finfo(x.dtype).tiny, m, 1.0)
+    return torch.linalg.vector_norm(x / scale, dim=-1, keepdim=True) * scale
+
+
+def _reciprocal(length: Tensor) -> Tensor:
+    """1/|x|, and 0 for x = 0 and denormals, where it would overflow."""
+    usable = length >= torch.finfo(length.dtype).tiny
+    if all_rows(usable):
+        return length.reciprocal()
+    return torch.where(usable, length, 1.0).reciprocal() * usable
+
+
+def _unit(x: Tensor) -> Tensor:
+    length = _length(x)
+    usable = length >= torch.finfo(x.dtype).tiny
+    if all_rows(usable):
+        return x / length
+    first = torch.zeros_like(x)
+    first[..., 0] = 1
+    return torch.where(usable, x / torch.where(usable, length, 1.0), first)
+
+
+def _unit_derivative(x: Tensor, u: Tensor, g: Tensor) -> Tensor:
+    length = norm(x)[..., None] if torch.is_grad_enabled() else _length(x)
+    return torch.addcmul(g, u, (u * g).sum(-1, keepdim=True), value=-1) * _reciprocal(length)
+
+
+unit = symmetric(_unit, _unit_derivative)
+unit.__doc__ = "x/|x|; at 0 (and denormals) e_1, with zero derivative."
+
+norm = with_derivative(
+    lambda x: _length(x)[..., 0],
+    lambda x, n, g: x * (_reciprocal(n) * g)[..., None],
+    lambda x, n, t: (x * t).sum(-1) * _reciprocal(n),
+)
+norm.__doc__ = "|x| over the last dim; gradient x/|x|, and 0 at 0."
