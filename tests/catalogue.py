@@ -73,7 +73,10 @@ def _special(M, p, g):
     n = len(p)
     if isinstance(M, ib.BoxMinusBalls | ib.SphereMinusCaps):
         c = M.centers.to(p.dtype)
-        return c.repeat(n // len(c) + 1, 1)[:n] + 1e-7 * torch.randn(n, 1, generator=g, dtype=p.dtype) * (torch.arange(n) % 2)[:, None]
+        return (
+            c.repeat(n // len(c) + 1, 1)[:n]
+            + 1e-7 * torch.randn(n, 1, generator=g, dtype=p.dtype) * (torch.arange(n) % 2)[:, None]
+        )
     if len(M.shape) < 2:
         return p.flip(-1)
     a, b = M.shape

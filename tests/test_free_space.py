@@ -1,5 +1,6 @@
 """Box minus balls and sphere minus caps: true metric projection, against brute force, in random worlds."""
 
+import itertools
 import math
 
 import pytest
@@ -38,7 +39,7 @@ def brute(M, x, count=100_001):
     circles = (c[r > 0][:, None] + r[r > 0][:, None, None] * torch.stack([torch.cos(t), torch.sin(t)], -1)).reshape(-1, 2)
     s = torch.linspace(0, 1, count // 40, dtype=F64)[:, None]
     corners = torch.stack([low, torch.stack([high[0], low[1]]), high, torch.stack([low[0], high[1]]), low])
-    edges = torch.cat([a + s * (b - a) for a, b in zip(corners, corners[1:], strict=False)])
+    edges = torch.cat([a + s * (b - a) for a, b in itertools.pairwise(corners)])
     p = torch.cat([circles, edges])
     free = ((p >= low) & (p <= high)).all(-1) & ((between(p, c) >= r - 1e-9) | (r <= 0)).all(-1)
     d = between(x, p[free]).amin(-1)

@@ -77,7 +77,9 @@ MATRICES = {
     "reflections, little noise": -rotations + 1e-5 * randn(20_000, 3, 3),
     "small gap, det < 0": of_spectrum(1, 0.5, -0.499),
     "tiny gap, det < 0": of_spectrum(1, 0.5, -0.5 + 1e-6),
-    "diagonals": torch.stack([torch.diag(torch.tensor([a, b, c], dtype=F64)) for a in (-1, 0, 2) for b in (-1, 0, 1) for c in (-1, 0.5)]),
+    "diagonals": torch.stack(
+        [torch.diag(torch.tensor([a, b, c], dtype=F64)) for a in (-1, 0, 2) for b in (-1, 0, 1) for c in (-1, 0.5)]
+    ),
 }
 
 

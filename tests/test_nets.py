@@ -1,6 +1,7 @@
 """Steps and networks."""
 
 import copy
+import itertools
 import math
 import os
 
@@ -77,7 +78,10 @@ def test_group_sides():
     torch.testing.assert_close(ib.GroupExponential(G, side="right")(x, u), x @ G.group_exp(u))
 
 
-@pytest.mark.parametrize("name", [n for n in STEPS if "SO(3)" in n or "SE(3)" in n or "Sphere" in n])
+LONG = [n for n in STEPS if any(M in n for M in ("(SO(3))", "(SE(3)", "(Sphere(3))")) and n != "Projection(SE(3))"]
+
+
+@pytest.mark.parametrize("name", LONG)  # the projection on SE(3) is that on SO(3)
 def test_ten_thousand_float32_updates_do_not_drift(name):
     step = STEPS[name]()
     g = torch.Generator().manual_seed(0)
@@ -198,7 +202,7 @@ def test_order_without_boundary_contact(method, order):
     x = ib.Sphere(3).sample(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     turn = ib.SO(3).group_exp(torch.tensor([0.3, -1.0, 0.7], dtype=torch.float64) * 2.0)  # t^2 / 2 at t = 2
     e = errors(lambda n: ib.ProjectedODE(Spin(), ib.Sphere(3), horizon=2.0, steps=n, method=method), x @ turn.mT, x)
-    rates = [math.log2(a / b) for a, b in zip(e, e[1:], strict=False)]
+    rates = [math.log2(a / b) for a, b in itertools.pairwise(e)]
     assert all(abs(r - order) < 0.35 for r in rates), (e, rates)
 
 
@@ -211,11 +215,13 @@ def test_order_one_with_boundary_contact(method):
     angle = 2 * torch.atan(torch.tan(torch.asin(s) / 2) * torch.exp(-rest))
     exact = torch.stack([torch.cos(angle), torch.sin(angle)], -1)
     errs = [
-        float((ib.ProjectedODE(Push(), ib.Ball(2), horizon=1.5, steps=n, method=method, time=False)(x) - exact).norm(dim=-1).max())
-        for n in (100, 400, 1600)
+        float(
+            (ib.ProjectedODE(Push(), ib.Ball(2), horizon=1.5, steps=n, method=method, time=False)(x) - exact).norm(dim=-1).max()
+        )
+        for n in (50, 200, 800)
     ]
-    rates = [math.log(a / b, 4) for a, b in zip(errs, errs[1:], strict=False)]
-    assert all(0.7 < r for r in rates) and errs[-1] < 2e-3, (errs, rates)
+    rates = [math.log(a / b, 4) for a, b in itertools.pairwise(errs)]
+    assert all(0.7 < r for r in rates) and errs[-1] < 4e-3, (errs, rates)
     assert rates[-1] < 1.6 or errs[-1] < 1e-6, (errs, rates)
 
 

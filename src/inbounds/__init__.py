@@ -24,3 +24,34 @@ from .steps import Exponential, GroupExponential, Projection
 from .testing import check_set
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "FAA",
+    "IAA",
+    "PSD",
+    "SE",
+    "SO",
+    "Affine",
+    "AttentionBlock",
+    "Ball",
+    "Box",
+    "BoxMinusBalls",
+    "ConstraintSet",
+    "Euclidean",
+    "Exponential",
+    "FixedTracePSD",
+    "GroupExponential",
+    "Halfspace",
+    "LieGroup",
+    "MLPBlock",
+    "Manifold",
+    "Product",
+    "ProjectedODE",
+    "Projection",
+    "SecondOrderCone",
+    "Simplex",
+    "Sphere",
+    "SphereMinusCaps",
+    "Stiefel",
+    "check_set",
+]

@@ -97,14 +97,14 @@ class ConstraintSet(nn.Module, ABC):
     # --- what a user calls -------------------------------------------------------------------------------
     def project(self, x: Tensor) -> Tensor:
         """A nearest point of M: finite and in M for every finite x. A row with a non-finite entry becomes NaN."""
-        x = self._enter("project", x)
+        (x,) = self._enter("project", x)
         with full_precision(x):
             y = self._project(x)
         return y if _all_finite(x) else y + self._poison(x)
 
     def violation(self, x: Tensor) -> Tensor:
         """(*batch,): 0 iff x is in M, from the defining equations; inf where they overflow."""
-        x = self._enter("violation", x)
+        (x,) = self._enter("violation", x)
         with full_precision(x):
             v = self._violation(x)
         poison = self._poison(x).reshape(x.shape[: x.dim() - len(self.shape)])
@@ -112,7 +112,7 @@ class ConstraintSet(nn.Module, ABC):
 
     def residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Equalities (*batch, m), smooth, zero on M; inequalities (*batch, k), signed, <= 0 on M."""
-        x = self._enter("residuals", x)
+        (x,) = self._enter("residuals", x)
         with full_precision(x):
             return self._residuals(x)
 
@@ -156,11 +156,10 @@ class ConstraintSet(nn.Module, ABC):
         return self.project(x)
 
     # --- shared by all sets ------------------------------------------------------------------------------
-    def _enter(self, method: str, *points: Tensor):
+    def _enter(self, method: str, *points: Tensor) -> tuple[Tensor, ...]:
         for p in points:
             check_point(p, self.shape, lambda: f"{self!r}.{method}")
-        points = tuple(p.float() if p.dtype in (torch.float16, torch.bfloat16) else p for p in points)
-        return points[0] if len(points) == 1 else points
+        return tuple(p.to(working_dtype(p)) for p in points)
 
     def _flat(self, x: Tensor) -> Tensor:
         return x.flatten(x.dim() - len(self.shape)) if self.shape else x.unsqueeze(-1)
@@ -250,7 +249,7 @@ class Manifold(ConstraintSet):
 
     def refine(self, x: Tensor) -> Tensor:
         """One cheap correction for a point that is in M up to rounding; steps end with it."""
-        x = self._enter("refine", x)
+        (x,) = self._enter("refine", x)
         with full_precision(x):
             return self._refine(x)
 
@@ -284,13 +283,13 @@ class LieGroup(Manifold):
     def group_exp(self, c: Tensor) -> Tensor:
         """exp(hat(c)), the matrix exponential; on SE(n) this is not the geodesic `exp`."""
         check_point(c, (self.dim,), lambda: f"{self!r}.group_exp")
-        c = c.float() if c.dtype in (torch.float16, torch.bfloat16) else c
+        c = c.to(working_dtype(c))
         with full_precision(c):
             return self._group_exp(c)
 
     def group_log(self, g: Tensor) -> Tensor:
         """The shortest coordinates c with group_exp(c) = g; one of them where there are several."""
-        g = self._enter("group_log", g)
+        (g,) = self._enter("group_log", g)
         with full_precision(g):
             return self._group_log(g)
 
@@ -300,7 +299,7 @@ class LieGroup(Manifold):
             return self._compose(g, h)
 
     def inverse(self, g: Tensor) -> Tensor:
-        g = self._enter("inverse", g)
+        (g,) = self._enter("inverse", g)
         with full_precision(g):
             return self._inverse(g)
 

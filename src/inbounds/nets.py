@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +33,9 @@ class IAA(nn.Module):
         _require_step(step, "IAA")
         self.blocks = nn.ModuleList(blocks)
         if not self.blocks:
-            raise ValueError("IAA asked for at least one block, got none. Write [MLPBlock(M.shape, step.size) for _ in range(4)].")
+            raise ValueError(
+                "IAA asked for at least one block, got none. Write [MLPBlock(M.shape, step.size) for _ in range(4)]."
+            )
         self.step, self.head = step, head
         self.dt = nn.Parameter(torch.full((len(self.blocks),), float(dt)))
 
@@ -113,7 +116,7 @@ class ProjectedODE(nn.Module):
     """
 
     # stages (c_i, a_i) with stage point x + h a_i k_{i-1} at time t + c_i h, and weights
-    METHODS = {
+    METHODS: ClassVar = {
         "euler": (((0.0, 0.0),), (1.0,)),
         "heun": (((0.0, 0.0), (1.0, 1.0)), (0.5, 0.5)),
         "rk4": (((0.0, 0.0), (0.5, 0.5), (0.5, 0.5), (1.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
@@ -122,7 +125,9 @@ class ProjectedODE(nn.Module):
     def __init__(self, field: nn.Module, M: ConstraintSet, horizon=1.0, steps: int = 20, method: str = "heun", time: bool = True):
         super().__init__()
         if not isinstance(field, nn.Module):
-            raise TypeError(f"ProjectedODE needs field as an nn.Module (a bare function would train nothing), got {type(field).__name__}.")
+            raise TypeError(
+                f"ProjectedODE needs field as an nn.Module (a bare function would train nothing), got {type(field).__name__}."
+            )
         if not isinstance(M, ConstraintSet):
             raise TypeError(f"ProjectedODE needs a set, got {type(M).__name__}. Write ProjectedODE(field, Ball(2)).")
         if method not in self.METHODS:
@@ -168,7 +173,9 @@ class ProjectedODE(nn.Module):
 class MLPBlock(nn.Module):
     """Linear, ReLU, Linear (depth hidden layers of `width`); a point's shape is flattened inside."""
 
-    def __init__(self, size_in: int | tuple[int, ...], size_out: int, width: int | None = None, depth: int = 1, dropout: float = 0.0):
+    def __init__(
+        self, size_in: int | tuple[int, ...], size_out: int, width: int | None = None, depth: int = 1, dropout: float = 0.0
+    ):
         super().__init__()
         self.points = Flat(size_in)
         width = width or self.points.size
@@ -200,7 +207,9 @@ class AttentionBlock(nn.Module):
         self.points = Flat(size_in)
         dim = dim or self.points.size
         if dim % heads:
-            raise ValueError(f"AttentionBlock asked for heads that divide the embedding size {dim}, got {heads}. Set dim or heads.")
+            raise ValueError(
+                f"AttentionBlock asked for heads that divide the embedding size {dim}, got {heads}. Set dim or heads."
+            )
         self.embed = nn.Identity() if dim == self.points.size else nn.Linear(self.points.size, dim)
         self.encoder = nn.TransformerEncoderLayer(dim, heads, width or 4 * dim, dropout, batch_first=True)
         self.out = nn.Identity() if dim == size_out else nn.Linear(dim, size_out)

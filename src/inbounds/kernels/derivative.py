@@ -29,7 +29,8 @@ def with_derivative(value: Callable[[Tensor], Tensor], vjp: Rule, jvp: Rule) -> 
 
         @staticmethod
         def backward(ctx, g):
-            return vjp(*ctx.saved_tensors, g)
+            x, y = ctx.saved_tensors
+            return vjp(x, y, g)
 
     class Both(Backward):
         @staticmethod
@@ -39,7 +40,8 @@ def with_derivative(value: Callable[[Tensor], Tensor], vjp: Rule, jvp: Rule) -> 
 
         @staticmethod
         def jvp(ctx, t):
-            return jvp(*ctx.saved_tensors, t)
+            x, y = ctx.saved_tensors
+            return jvp(x, y, t)
 
     def apply(x: Tensor) -> Tensor:
         # Dynamo refuses a Function that defines jvp

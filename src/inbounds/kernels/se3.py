@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .components import Components, axpy, components, cross, dot, matrix, skew_part, times_hat, vector
 from .derivative import with_derivative
-from .so3 import exp_vjp, inverse_jacobian, jacobian_times, log_vjp, exponential, rotation_vector
+from .so3 import exp_vjp, exponential, inverse_jacobian, jacobian_times, log_vjp, rotation_vector
 from .stumpff import stumpff
 
 
@@ -87,8 +87,8 @@ def _slope(s: Tensor) -> tuple[Tensor, Tensor]:
 
 def _log_vjp(m: Tensor, out: Tensor, g: Tensor) -> Tensor:
     r, t = parts(m)
-    w, g = components(out, 1)[:3], components(g, 1)
-    gw, gv = g[:3], g[3:]
+    w, gc = components(out, 1)[:3], components(g, 1)
+    gw, gv = gc[:3], gc[3:]
     d, slope = _slope(dot(w, w))
     total = axpy(_twist_gradient(w, t, gv, d, slope), (1.0, gw), (-0.5, cross(t, gv)))
     gr, gt = log_vjp(w, r, total), jacobian_times(w, gv, 0.5, d)

@@ -21,7 +21,8 @@ class Affine(Manifold):
         a, c = self._constant("A", A), self._constant("b", b)
         if a.dim() < 2 or c.dim() < 1 or a.shape[-2] != c.shape[-1]:
             raise ValueError(
-                f"Affine asked for A of shape (*batch, m, n) and b of shape (*batch, m), got {tuple(a.shape)} and {tuple(c.shape)}."
+                f"Affine asked for A of shape (*batch, m, n) and b of shape (*batch, m), got {tuple(a.shape)} and "
+                f"{tuple(c.shape)}."
             )
         self.shape = (a.shape[-1],)
         self.dim = a.shape[-1] - a.shape[-2]
@@ -31,7 +32,9 @@ class Affine(Manifold):
             self.dim = a.shape[-1] - int(torch.linalg.matrix_rank(A64).min())
             miss = (A64 @ (inverse @ b64) - b64).abs().amax((-2, -1))
             scale = b64.abs().amax((-2, -1)).clamp(min=1e-300)
-            self._require(miss <= 1e-6 * scale, lambda: "Affine asked for A x = b with a solution, got contradicting equations. Mend b.")
+            self._require(
+                miss <= 1e-6 * scale, lambda: "Affine asked for A x = b with a solution, got contradicting equations. Mend b."
+            )
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         A = self._cast("A", x)

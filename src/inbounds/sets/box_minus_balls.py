@@ -29,7 +29,13 @@ class BoxMinusBalls(ConstraintSet):
         super().__init__()
         a, b = self._constant("low", low), self._constant("high", high)
         c, r = self._constant("centers", centers), self._constant("radii", radii)
-        if a.dim() < 1 or a.shape[-1] != b.shape[-1] or c.dim() < 2 or c.shape[-1] != a.shape[-1] or r.shape[-1:] != c.shape[-2:-1]:
+        if (
+            a.dim() < 1
+            or a.shape[-1] != b.shape[-1]
+            or c.dim() < 2
+            or c.shape[-1] != a.shape[-1]
+            or r.shape[-1:] != c.shape[-2:-1]
+        ):
             raise ValueError(
                 "BoxMinusBalls asked for low, high (*batch, n), centers (*batch, m, n), radii (*batch, m), got "
                 f"{tuple(a.shape)}, {tuple(b.shape)}, {tuple(c.shape)}, {tuple(r.shape)}. No balls: Box(low, high)."
@@ -41,14 +47,16 @@ class BoxMinusBalls(ConstraintSet):
         self.apart = self._disjoint() if eager() else self.shape != (2,)
         if not self.apart and self.shape != (2,):
             raise ValueError(
-                f"BoxMinusBalls in dimension {self.shape[0]} asked for balls that are disjoint and inside the box, got balls that "
+                f"BoxMinusBalls in dimension {self.shape[0]} asked for balls that are disjoint and inside the box, got some that "
                 "touch, overlap or cut it: there the projection is known in closed form in the plane only. Replace each "
                 "cluster by one ball that encloses it, or enlarge the box."
             )
         if eager() and not self.apart:
             probe = torch.zeros(self.shape, dtype=torch.float64, device=c.device)
             free = self._vertices(probe, FLOAT32)[1].any(-1) | self._allowed(self._rims(probe), probe, FLOAT32).any(-1)
-            self._require(free, lambda: "BoxMinusBalls asked for a non-empty free space, but the balls cover the box. Shrink the radii.")
+            self._require(
+                free, lambda: "BoxMinusBalls asked for a non-empty free space, the balls cover the box. Shrink the radii."
+            )
 
     @property
     def reach(self) -> float:
@@ -195,7 +203,7 @@ def _on_edges(c: Tensor, r: Tensor, low: Tensor, high: Tensor) -> Tensor:
     found = []
     for axis in (0, 1):
         for bound in (low, high):
-            line = bound[..., None, axis].expand(torch.broadcast_shapes(bound.shape[:-1] + (1,), r.shape))
+            line = bound[..., None, axis].expand(torch.broadcast_shapes((*bound.shape[:-1], 1), r.shape))
             h2 = r.square() - (line - c[..., axis]).square()
             h = positive_root(h2)
             for sign in (-1, 1):

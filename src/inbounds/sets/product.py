@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,13 +15,16 @@ class Product(ConstraintSet):
     `split` gives the parts in their own shapes, `join` puts them together. violation is the sum of the parts'.
     """
 
+    sets: Any  # an nn.ModuleList, which forgets the type of its elements
+
     def __new__(cls, *sets):
+        strongest: type = cls
         if cls is Product and sets:
             if all(isinstance(s, LieGroup) for s in sets):
-                cls = ProductGroup
+                strongest = ProductGroup
             elif all(isinstance(s, Manifold) for s in sets):
-                cls = ProductManifold
-        return super().__new__(cls)
+                strongest = ProductManifold
+        return super().__new__(strongest)
 
     def __init__(self, *sets: ConstraintSet):
         super().__init__()
@@ -69,7 +73,7 @@ class Product(ConstraintSet):
         return self._map("tangent", x, v)
 
     def uniqueness_margin(self, x):
-        x = self._enter("uniqueness_margin", x)
+        (x,) = self._enter("uniqueness_margin", x)
         return torch.stack([s.uniqueness_margin(p) for s, p in zip(self.sets, self.split(x), strict=True)]).amin(0)
 
     def _sample(self, batch, generator, dtype, device):

@@ -58,7 +58,7 @@ class SE(LieGroup):
         return self.join(self.rotation._tangent(R, vR), vt, 0.0)
 
     def uniqueness_margin(self, x):
-        x = self._enter("uniqueness_margin", x)
+        (x,) = self._enter("uniqueness_margin", x)
         return self.rotation.uniqueness_margin(self.split(x)[0]) + self._poison(x)[..., 0, 0]
 
     def _exp(self, x, v):
@@ -118,4 +118,3 @@ class SE(LieGroup):
 
     def extra_repr(self):
         return f"{self.n}"
-

@@ -43,7 +43,7 @@ class Sphere(Manifold):
         return v - u * (u * v).sum(-1, keepdim=True)
 
     def uniqueness_margin(self, x):
-        return norm(self._enter("uniqueness_margin", x))
+        return norm(*self._enter("uniqueness_margin", x))
 
     def _exp(self, x, v):
         r = self._cast("radius", x)[..., None]

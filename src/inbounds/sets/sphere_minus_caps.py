@@ -39,13 +39,16 @@ class SphereMinusCaps(ConstraintSet):
         self.apart = self._disjoint() if eager() else self.shape[0] > 3
         if not self.apart and self.shape[0] > 3:
             raise ValueError(
-                f"SphereMinusCaps in R^{self.shape[0]} asked for disjoint caps, got caps that touch or overlap: there the projection "
-                "is known in closed form for n <= 3 only. Replace each cluster by one cap that encloses it."
+                f"SphereMinusCaps in R^{self.shape[0]} asked for disjoint caps, got some that touch or overlap: there the "
+                "projection is known in closed form for n <= 3 only. Replace each cluster by one cap that encloses it."
             )
         if eager() and not self.apart:
             probe = torch.zeros(self.shape, dtype=torch.float64, device=c.device)
             free = self._vertices(probe, FLOAT32)[1].any(-1) | self._allowed(self._rims(probe, None), probe, FLOAT32).any(-1)
-            self._require(free, lambda: "SphereMinusCaps asked for a non-empty free space, but the caps cover the sphere. Shrink the angles.")
+            self._require(
+                free,
+                lambda: "SphereMinusCaps asked for a non-empty free space, the caps cover the sphere. Shrink the angles.",
+            )
 
     @property
     def reach(self) -> float:

@@ -39,7 +39,7 @@ class Stiefel(Manifold):
 
     def uniqueness_margin(self, x):
         """s_k, the smallest singular value."""
-        x = self._enter("uniqueness_margin", x)
+        (x,) = self._enter("uniqueness_margin", x)
         poison = self._poison(x)
         return torch.linalg.svdvals(torch.where(poison == 0, x, 0.0))[..., -1] + poison[..., 0, 0]
 

@@ -1,0 +1,46 @@
+"""The README's snippets run, each alone and in at most five lines."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import inbounds as ib
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+
+
+def test_there_are_six():
+    assert len(SNIPPETS) == 6
+
+
+@pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))
+def test_snippet(code):
+    assert len(code.splitlines()) <= 5
+    torch.manual_seed(0)
+    exec(code, {"torch": torch, "nn": nn, "ib": ib})
+
+
+def test_the_table_of_sets_is_complete():
+    table = TEXT.split("## The sets")[1].split("Every set has")[0]
+    listed = set(re.findall(r"^\| `(\w+)\(", table, re.M))
+    sets = {n for n in ib.__all__ if isinstance(getattr(ib, n), type) and issubclass(getattr(ib, n), ib.ConstraintSet)}
+    assert listed == sets - {"ConstraintSet", "Manifold", "LieGroup"}
+
+
+def test_the_contributing_page_runs():
+    """The set it shows passes the check it recommends."""
+    code = re.search(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
+    assert code
+    import math
+
+    exec(code[1], {"torch": torch, "ib": ib, "math": math, "ConstraintSet": ib.ConstraintSet})
+
+
+def test_figures_and_files_it_names_exist():
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
