@@ -35,9 +35,11 @@ class Ball(ConstraintSet):
 
     def _project(self, x):
         c, r, tol = self._parts(x)
-        u, length = direction(x - c)
-        inner = (r - LANDING * tol).clamp(min=0)
-        return torch.where(length > r - tol, c + inner * u, x)
+        d = x - c
+        length = norm(d)[..., None]
+        outside = length > r - tol
+        shrink = (r - LANDING * tol).clamp(min=0) / torch.where(outside & (length > 0), length, 1.0)
+        return torch.where(outside, c + shrink * d, x)
 
     def _residuals(self, x):
         c, r = self._cast("center", x), self._cast("radius", x)
