@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..core import ACTIVE, LANDING, ConstraintSet, direction, eager, skin
 from ..kernels.vectors import norm, unit
-from .free_space import cheapest, closest_pair, cone_projection, distances, positive_root
+from .free_space import cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
 
 FLOAT32 = torch.float32
 
@@ -173,13 +173,7 @@ class BoxMinusBalls(ConstraintSet):
         def draw():
             return low + torch.rand(*batch, *self.shape, generator=generator, dtype=dtype, device=device) * (high - low)
 
-        x = draw()
-        for _ in range(1000):
-            bad = ~self._allowed(x[..., None, :], x)
-            if not bad.any():
-                return x
-            x = torch.where(bad, draw(), x)
-        return self._project(x)
+        return sample_free(draw, lambda x: self._allowed(x[..., None, :], x), self._project)
 
     def extra_repr(self):
         return ", ".join(f"<{'x'.join(map(str, t.shape))}>" for t in (self.low, self.high, self.centers, self.radii))

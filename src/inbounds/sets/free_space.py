@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -29,6 +30,17 @@ def cone_projection(v: Tensor, normals: Tensor, active: Tensor) -> Tensor:
     allowed = ((over <= 16 * torch.finfo(v.dtype).eps * size) | ~active[..., None, :]).all(-1)
     cost = (options - v[..., None, :]).square().sum(-1)
     return cheapest(options, cost, allowed)
+
+
+def sample_free(draw: Callable[[], Tensor], allowed: Callable[[Tensor], Tensor], project: Callable[[Tensor], Tensor]) -> Tensor:
+    """Rejection: redraw the rows that are not allowed; what is left after a thousand rounds is projected."""
+    x = draw()
+    for _ in range(1000):
+        bad = ~allowed(x)
+        if not bad.any():
+            return x
+        x = torch.where(bad, draw(), x)
+    return project(x)
 
 
 def positive_root(square: Tensor) -> Tensor:
