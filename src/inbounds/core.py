@@ -86,7 +86,12 @@ class ConstraintSet(nn.Module, ABC):
 
     def _violation(self, x: Tensor) -> Tensor:
         eq, ineq = self.residuals(x)
-        return eq.norm(dim=-1) + ineq.clamp(min=0).norm(dim=-1)
+        parts = [norm(r) for r in (eq, ineq.clamp(min=0)) if r.shape[-1]]
+        return torch.stack(parts).sum(0) if parts else eq.new_zeros(eq.shape[:-1])
+
+    def _scale(self, x: Tensor) -> Tensor | float:
+        """What the rounding of the defining equations at x is relative to."""
+        return 1.0
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         raise NotImplementedError(f"{self!r} does not define tangent: write _tangent(x, v).")
@@ -117,10 +122,11 @@ class ConstraintSet(nn.Module, ABC):
             return self._residuals(x)
 
     def contains(self, x: Tensor, tol: float | None = None) -> Tensor:
-        """violation(x) <= tol; by default the rounding of x's dtype."""
+        """violation(x) <= tol; by default the rounding of x's dtype, relative to the set's own scale."""
+        (x,) = self._enter("contains", x)
         if tol is None:
-            tol = 64 * math.sqrt(math.prod(self.shape)) * torch.finfo(x.dtype).eps
-            return self.violation(x) <= tol * self._flat(x).abs().amax(-1).clamp(min=1)
+            unit = 64 * math.sqrt(math.prod(self.shape)) * torch.finfo(x.dtype).eps
+            return self.violation(x) <= unit * self._scale(x)
         return self.violation(x) <= tol
 
     def tangent(self, x: Tensor, v: Tensor) -> Tensor:
@@ -134,10 +140,13 @@ class ConstraintSet(nn.Module, ABC):
 
         A point with several projections is at least `reach` away from M, hence at least reach - distance(x) from x.
         """
-        reach = 0.0 if self.reach is None else self.reach
-        return (reach - self.distance(x)).clamp(min=0)
+        if self.reach == math.inf:
+            (x,) = self._enter("uniqueness_margin", x)
+            return self._poison(x).reshape(x.shape[: x.dim() - len(self.shape)]) + math.inf
+        return ((self.reach or 0.0) - self.distance(x)).clamp(min=0)
 
     def retract(self, x: Tensor, v: Tensor) -> Tensor:
+        x, v = self._enter("retract", x, v)
         return self.project(x + v)
 
     def distance(self, x: Tensor) -> Tensor:
@@ -146,8 +155,9 @@ class ConstraintSet(nn.Module, ABC):
 
     def sample(self, *batch: int, generator=None, dtype=None, device=None) -> Tensor:
         """Points of M of shape (*batch, *shape): uniform where M is compact and a closed form exists."""
-        dtype = dtype or torch.get_default_dtype()
-        return self._sample(batch, generator=generator, dtype=dtype, device=device)
+        like = torch.empty(0, dtype=dtype or torch.get_default_dtype(), device=device)
+        with full_precision(like):
+            return self._sample(batch, generator=generator, dtype=working_dtype(like), device=like.device)
 
     def forward(self, x: Tensor) -> Tensor:
         """P_M(x); in eager mode a non-finite x raises."""
@@ -174,7 +184,7 @@ class ConstraintSet(nn.Module, ABC):
         """A parameter of the set in x's dtype. What derives from it is derived after this cast."""
         return getattr(self, name).to(x.dtype)
 
-    def _constant(self, name: str, value) -> Tensor:
+    def _constant(self, name: str, value, finite: bool = True) -> Tensor:
         """Keep a parameter of the set: an nn.Parameter stays learnable, a tensor keeps its graph, a number is exact."""
         if not isinstance(value, Tensor):
             value = torch.as_tensor(value, dtype=torch.float64)
@@ -184,11 +194,14 @@ class ConstraintSet(nn.Module, ABC):
             self.register_parameter(name, value)
         else:
             self.register_buffer(name, value, persistent=False)
+        ok = torch.isfinite(value) if finite else ~torch.isnan(value)
+        wanted = "finite numbers" if finite else "numbers"
+        self._require(ok, lambda: f"{type(self).__name__} asked for {wanted} in {name}, got {value.tolist()}.")
         return value
 
     def _require(self, ok: Tensor, message: Callable[[], str]) -> None:
         """Refuse impossible parameters; under compile and vmap their values cannot be looked at."""
-        if eager() and not bool(ok.all()):
+        if eager() and not ok.is_meta and not bool(ok.all()):
             raise ValueError(message())
 
     def _apply(self, fn, recurse=True):
@@ -206,8 +219,9 @@ class ConstraintSet(nn.Module, ABC):
                 self._buffers[name] = old.to(new.device)
         return self
 
-    def extra_repr(self) -> str:
-        return ""
+    def _learnable(self) -> bool:
+        """Whether a parameter of the set may change after construction."""
+        return any(p is not None for p in self._parameters.values())
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
@@ -302,6 +316,26 @@ class LieGroup(Manifold):
         (g,) = self._enter("inverse", g)
         with full_precision(g):
             return self._inverse(g)
+
+
+def check_size(who: str, *sizes) -> None:
+    """Raise unless every size is a whole number."""
+    for n in sizes:
+        if not isinstance(n, int) or isinstance(n, bool):
+            raise TypeError(f"{who} asked for whole numbers as sizes, got {n!r}. Write {who}({', '.join('3' for _ in sizes)}).")
+
+
+def shown(name: str, value: Tensor, default: float | None = None) -> str:
+    """`, name=value` for repr; nothing for the default, the shape for a batch."""
+    if eager() and not value.is_meta and value.numel() == 1:
+        number = float(value.detach())
+        return "" if number == default else f", {name}={number:g}"
+    return f", {name}={sized(value)}"
+
+
+def sized(value: Tensor) -> str:
+    """The shape of a tensor, for repr."""
+    return f"<{'x'.join(map(str, value.shape))}>"
 
 
 def working_dtype(like: Tensor) -> torch.dtype:

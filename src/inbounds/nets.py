@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .core import ConstraintSet, check_point, require_finite
+from .core import ConstraintSet, check_point, require_finite, working_dtype
 from .steps import Projection, Step
 
 
@@ -31,8 +31,12 @@ class IAA(nn.Module):
     def __init__(self, blocks: Iterable[nn.Module], step: Step, dt: float = 1.0, head: nn.Module | None = None):
         super().__init__()
         _require_step(step, "IAA")
+        blocks = list(blocks)
+        for b in blocks:
+            if not isinstance(b, nn.Module):
+                raise TypeError(f"IAA asked for nn.Module blocks (a bare function would train nothing), got {type(b).__name__}.")
         self.blocks = nn.ModuleList(blocks)
-        if not self.blocks:
+        if not len(self.blocks):
             raise ValueError(
                 "IAA asked for at least one block, got none. Write [MLPBlock(M.shape, step.size) for _ in range(4)]."
             )
@@ -79,7 +83,6 @@ class FAA(nn.Module):
             raise TypeError(f"FAA needs an nn.Module (a bare function would train nothing), got {type(net).__name__}.")
         self.net, self.step = net, step
         self.point: Tensor | None
-        self.register_buffer("point", None)
         self.base = base if isinstance(base, nn.Module) else None
         if isinstance(base, Tensor):
             check_point(base, step.M.shape, lambda: f"FAA's base on {step.M!r}")
@@ -88,8 +91,11 @@ class FAA(nn.Module):
                 raise ValueError(
                     f"FAA asked for a base point in {step.M!r}, got one with violation {worst:.1e}. Write base=M.project(point)."
                 )
-            self.register_buffer("point", base)
-        elif base is not None and self.base is None:
+        if isinstance(base, nn.Parameter):
+            self.register_parameter("point", base)
+        else:
+            self.register_buffer("point", base if isinstance(base, Tensor) else None)
+        if base is not None and self.base is None:
             raise TypeError(f"FAA asked for base=None, a tensor or an nn.Module, got {type(base).__name__}.")
 
     def forward(self, x: Tensor, *context, **keywords) -> Tensor:
@@ -103,7 +109,7 @@ class FAA(nn.Module):
             return self.step.M.project(self.base(x))
         if self.point is None:
             return None
-        point = self.point if self.point.dtype.itemsize >= 4 else self.point.float()
+        point = self.step.M.project(self.point.to(working_dtype(u)))
         batch = u.shape[: u.dim() - (len(self.step.M.shape) if u.shape[-1] != self.step.size else 1)]
         return point.expand(torch.broadcast_shapes(point.shape, batch + self.step.M.shape))
 
@@ -223,7 +229,7 @@ class AttentionBlock(nn.Module):
         mask = None if key_padding_mask is None else key_padding_mask.expand(*batch, tokens).reshape(-1, tokens)
         with sdpa_kernel(SDPBackend.MATH):  # the fused CPU kernel has no batching rule
             h = self.encoder(h, src_key_padding_mask=mask)
-        return self.out(torch.relu(h)).reshape(*batch, tokens, -1)
+        return self.out(torch.relu(h)).unflatten(0, batch) if batch else self.out(torch.relu(h))[0]
 
 
 class Flat(nn.Module):

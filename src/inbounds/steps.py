@@ -31,13 +31,17 @@ class Step(nn.Module, ABC):
 
     def shaped(self, u: Tensor, shape: tuple[int, ...]) -> Tensor:
         """u as (*batch, *shape), from there or from (*batch, size)."""
-        if u.dim() and u.shape[-1] == self.size != shape[-1]:
+        flat = u.dim() > 0 and u.shape[-1] == self.size
+        if flat and shape[-1] != self.size:
             return u.unflatten(-1, shape)
         if u.dim() >= len(shape) and u.shape[u.dim() - len(shape) :] == shape:
             return u
+        if flat:
+            return u.unflatten(-1, shape)
+        forms = f"(*batch, {self.size})" + (f" or (*batch, {', '.join(map(str, shape))})" if len(shape) > 1 else "")
         raise ValueError(
-            f"{self!r} asked for {self.size} numbers per point, (*batch, {self.size}) or (*batch, {', '.join(map(str, shape))}), "
-            f"got {tuple(u.shape)}. Give the network an output of size {self.size} (step.size)."
+            f"{self!r} asked for {self.size} numbers per point, {forms}, got {tuple(u.shape)}. Give the network an output "
+            f"of size {self.size} (step.size)."
         )
 
     def __repr__(self) -> str:

@@ -75,6 +75,10 @@ class Case:
     def size(self, x: Tensor) -> Tensor:
         return norm(self.M._flat(x))
 
+    def room(self, y: Tensor) -> Tensor:
+        """What rounding at y is relative to."""
+        return torch.maximum(self.size(y).clamp(min=self.scale), torch.as_tensor(self.M._scale(y), dtype=y.dtype))
+
     def require(self, ok: Tensor | bool, law: str, detail: str) -> None:
         if not bool(torch.as_tensor(ok).all()):
             dtype = str(self.x.dtype).removeprefix("torch.")
@@ -113,15 +117,15 @@ def is_total(c: Case) -> None:
     for name, x in (("0", 0 * c.x), ("1e-20 x", 1e-20 * c.x), ("1e20 x", 1e20 * c.x)):
         y = c.M.project(x)
         c.require(torch.isfinite(y), "total", f"project({name}) is not finite.")
-        v, scale = c.M.violation(y), c.size(y).clamp(min=c.scale)
-        c.require(v <= c.tol * scale, "total", f"project({name}) has violation {worst(v)}.")
+        v = c.M.violation(y)
+        c.require(v <= c.tol * c.room(y), "total", f"project({name}) has violation {worst(v)}.")
 
 
 def lands_in_the_set(c: Case) -> None:
     y = c.M.project(c.x)
     v = c.M.violation(y)
-    c.require(v <= c.tol * c.size(y).clamp(min=c.scale), "lands in M", f"violation of project(x) is {worst(v)}.")
-    c.require(c.M.violation(c.p) <= c.tol * c.size(c.p).clamp(min=c.scale), "samples are in M", "sample() left M.")
+    c.require(v <= c.tol * c.room(y), "lands in M", f"violation of project(x) is {worst(v)}.")
+    c.require(c.M.violation(c.p) <= c.tol * c.room(c.p), "samples are in M", "sample() left M.")
     try:
         over = c.M.residuals(y)[1] if c.M.exact else y[:0]
     except NotImplementedError:
@@ -181,6 +185,12 @@ def gradients_are_finite(c: Case) -> None:
             c.require(False, "gradients are finite", "project cut the graph.")
         (g,) = torch.autograd.grad(y, x, c.draw(len(x)))
         c.require(torch.isfinite(g), "gradients are finite", f"NaN or inf at {name}.")
+    for p in (c.p, c.M.project(c.x)):
+        p, v = p.clone().requires_grad_(), c.draw(len(p)).requires_grad_()
+        t = c.M.tangent(p, v)
+        grads = torch.autograd.grad(t, (p, v), torch.ones_like(t), allow_unused=True)
+        ok = torch.stack([torch.isfinite(g).all() for g in grads if g is not None])
+        c.require(ok, "gradients are finite", "NaN or inf in the gradient of tangent.")
 
 
 def tangent_kills_the_normal(c: Case) -> None:
@@ -219,7 +229,7 @@ def margin_is_a_margin(c: Case) -> None:
 
 def tangent_is_the_one_sided_derivative(c: Case) -> None:
     """(project(p + t v) - p) / t -> tangent(p, v), at samples and at projected noise (corners, boundaries)."""
-    t = 1e-6
+    t = 1e-8 * c.scale
     for p in (c.p, c.M.project(c.x)):
         v = c.draw(len(p))
         slope = (c.M.project(p + t * v) - p) / t
@@ -250,7 +260,7 @@ def exp_is_a_geodesic(c: Case) -> None:
     slope = (M.exp(p, 1e-6 * v) - M.exp(p, -1e-6 * v)) / 2e-6
     c.require(c.size(slope - v) <= 1e-6 * (1 + c.size(v)), "exp starts with velocity v", "another velocity.")
     far, near = (c.size(M.exp(p, t * v) - M.project(p + t * v)).max() for t in (2e-2, 1e-2))
-    ok = near <= 1e-12 or far >= 6.5 * near
+    ok = near <= 1e-12 * c.scale or far >= 6.5 * near
     c.require(ok, "exp agrees with project to third order", f"halving t took {float(far):.1e} to {float(near):.1e}.")
     c.require(M.violation(M.origin(p)) <= c.tol * c.scale, "origin is in M", "it is not.")
 

@@ -16,7 +16,7 @@ Components = Sequence[Tensor]
 
 def components(x: Tensor, dims: int = 2, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
     """(*batch, n, m) -> n m tensors (*batch,), row by row; dims=1 for vectors."""
-    x = x.flatten(-2) if dims == 2 else x
+    x = x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1]) if dims == 2 else x
     if dtype is not None and dtype != x.dtype:
         return x.movedim(-1, 0).to(dtype, memory_format=torch.contiguous_format).unbind(0)
     return torch.stack(x.unbind(-1)).unbind(0)
@@ -32,7 +32,8 @@ def vector(c: Components, dtype: torch.dtype | None = None) -> Tensor:
 
 def matrix(c: Components, rows: int, cols: int, dtype: torch.dtype | None = None) -> Tensor:
     """The inverse of `components`: (*batch, rows, cols)."""
-    return vector(c, dtype).unflatten(-1, (rows, cols))
+    x = vector(c, dtype)
+    return x.reshape(*x.shape[:-1], rows, cols)
 
 
 def dot(x: Components, y: Components) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .derivative import eager, symmetric
+from .derivative import all_rows, eager, symmetric
 from .sylvester import divide_pairs, sylvester
 
 
@@ -28,12 +28,19 @@ def polish(x: Tensor) -> Tensor:
     return 1.5 * x - 0.5 * (x @ (x.mT @ x))
 
 
+def repolish(x: Tensor, project: Callable[[Tensor], Tensor]) -> Tensor:
+    """Two polishes; where looking is free, project(x) instead if some row is too far off for them."""
+    y = polish(x)
+    near = (y - x).detach().abs().amax((-2, -1)) < 1e-3
+    return polish(y) if not eager() or all_rows(near) else project(x)
+
+
 def _by_svd(a: Tensor, proper: bool) -> tuple[Tensor, Tensor, Tensor]:
     """X, and V, s with S = V diag(s) V^T, s signed."""
     u, s, vh = torch.linalg.svd(a, full_matrices=False)
     x = u @ vh
     if proper:
-        sign = torch.where(torch.linalg.det(x) < 0, -1.0, 1.0)[..., None]
+        sign = torch.where(torch.linalg.slogdet(x)[0] < 0, -1.0, 1.0)[..., None]
         last = torch.cat([torch.ones_like(s[..., :-1]), sign], -1)
         x, s = (u * last[..., None, :]) @ vh, s * last
     return polish(x), vh.mT, s
@@ -47,7 +54,7 @@ def _by_eigh(a: Tensor, proper: bool) -> tuple[Tensor, Tensor, Tensor]:
     bad = s[..., 0] < 1e-4 * s[..., -1]
     inverse = s.clamp(min=1e-300).reciprocal()
     if proper:
-        sign = torch.where(torch.linalg.det(b) < 0, -1.0, 1.0)[..., None]
+        sign = torch.where(torch.linalg.slogdet(b)[0] < 0, -1.0, 1.0)[..., None]
         last = torch.cat([sign, torch.ones_like(s[..., 1:])], -1)
         s, inverse = s * last, inverse * last
     x = polish((b @ (v * inverse[..., None, :])) @ v.mT)

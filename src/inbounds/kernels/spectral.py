@@ -52,6 +52,32 @@ def _divided(b: Tensor, p: Tensor, g: Tensor) -> Tensor:
 positive_part = symmetric(_clamp, _divided)
 positive_part.__doc__ = "Symmetric (*batch, n, n) -> the nearest positive semidefinite matrix."
 
+NULL = 8  # eigenvalues below NULL floors are active: `_clamp` lands on two (LANDING and ACTIVE in core.py)
+
+
+def _null(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Eigenvalues and vectors of x / scale, the scale, and 1 for the active eigenvalues, 0 for the others."""
+    l, q, scale = safe_eigh(x)
+    return l, q, scale, (l <= NULL * eigen_floor(x) * l[..., -1:].clamp(min=0)).to(x.dtype)
+
+
+def _null_value(x: Tensor) -> Tensor:
+    _, q, _, null = _null(x)
+    return (q * null[..., None, :]) @ q.mT
+
+
+def _null_derivative(x: Tensor, n: Tensor, g: Tensor) -> Tensor:
+    """Q (k_ij (Q^T G Q)_ij) Q^T with k_ij = 1/(l_i - l_j) between null i and other j."""
+    l, q, scale, null = _null(x)
+    jump = null[..., :, None] - null[..., None, :]
+    gap = l[..., :, None] - l[..., None, :]
+    size = torch.where(jump != 0, gap, 1.0).abs().clamp(min=eigen_floor(x)) * torch.where(scale > 0, scale, 1.0)
+    return q @ (-jump.abs() / size * (q.mT @ sym(g) @ q)) @ q.mT
+
+
+null_projector = symmetric(_null_value, _null_derivative)
+null_projector.__doc__ = "Symmetric (*batch, n, n) -> projector on the eigenvectors whose eigenvalues are at the floor."
+
 
 def _level(x: Tensor) -> Tensor:
     l, _, scale = safe_eigh(x)

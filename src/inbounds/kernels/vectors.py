@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -27,12 +29,14 @@ def _reciprocal(length: Tensor) -> Tensor:
 
 def _unit(x: Tensor) -> Tensor:
     length = _length(x)
-    usable = length >= torch.finfo(x.dtype).tiny
-    if all_rows(usable):
+    if all_rows((length >= torch.finfo(x.dtype).tiny) & (length < math.inf)):
         return x / length
+    m = x.abs().amax(-1, keepdim=True)
+    usable = m >= torch.finfo(x.dtype).tiny
     first = torch.zeros_like(x)
     first[..., 0] = 1
-    return torch.where(usable, x / torch.where(usable, length, 1.0), first)
+    scaled = torch.where(usable, x / torch.where(usable, m, 1.0), first)
+    return scaled / _length(scaled)
 
 
 def _unit_derivative(x: Tensor, u: Tensor, g: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import Manifold, eager, working_dtype
+from ..core import Manifold, eager, sized, working_dtype
 from ..kernels.vectors import norm
 
 
@@ -26,7 +26,7 @@ class Affine(Manifold):
             )
         self.shape = (a.shape[-1],)
         self.dim = a.shape[-1] - a.shape[-2]
-        if eager():
+        if eager() and not a.is_meta:
             A64, b64 = a.detach().double(), c.detach().double()[..., None]
             inverse = torch.linalg.pinv(A64)
             self.dim = a.shape[-1] - int(torch.linalg.matrix_rank(A64).min())
@@ -63,17 +63,17 @@ class Affine(Manifold):
         A, b, inverse = self._parts(x)
         return x - times(inverse, times(A, x) - b)
 
-    def geodesic_distance(self, x, y):
-        return norm(self.log(x, y))
+    def _scale(self, x):
+        return (norm(self._cast("A", x)) * norm(x)[..., None] + self._cast("b", x).abs()).amax(-1)
 
     def origin(self, like):
-        return self._project(torch.zeros(self.shape, dtype=working_dtype(like), device=like.device))
+        return self.project(torch.zeros(self.shape, dtype=working_dtype(like), device=like.device))
 
     def _sample(self, batch, generator, dtype, device):
         return self._project(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
 
     def extra_repr(self):
-        return f"<{'x'.join(map(str, self.A.shape))}>, <{'x'.join(map(str, self.b.shape))}>"
+        return f"{sized(self.A)}, {sized(self.b)}"
 
 
 def times(A: Tensor, x: Tensor) -> Tensor:

@@ -5,9 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, direction, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, check_size, direction, shown, sized, skin
 from ..kernels.vectors import norm, unit
-from .sphere import shown
 
 
 class Ball(ConstraintSet):
@@ -19,6 +18,7 @@ class Ball(ConstraintSet):
 
     def __init__(self, n: int, radius=1.0, center=None):
         super().__init__()
+        check_size("Ball", n)
         if n < 1:
             raise ValueError(f"Ball asked for an ambient size n >= 1, got {n}. The disk is Ball(2).")
         self.shape, self.centered = (n,), center is None
@@ -45,6 +45,9 @@ class Ball(ConstraintSet):
         c, r = self._cast("center", x), self._cast("radius", x)
         return x[..., :0], (norm(x - c) - r)[..., None]
 
+    def _scale(self, x):
+        return self._cast("radius", x) + self._cast("center", x).abs().amax(-1)
+
     def _tangent(self, x, v):
         c, r, tol = self._parts(x)
         u, length = direction(x - c)
@@ -59,5 +62,5 @@ class Ball(ConstraintSet):
         return self._project(c + r * share * u)
 
     def extra_repr(self):
-        center = "" if self.centered else f", center=<{'x'.join(map(str, self.center.shape))}>"
+        center = "" if self.centered else f", center={sized(self.center)}"
         return f"{self.shape[0]}" + shown("radius", self.radius, 1.0) + center

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet
+from ..core import ConstraintSet, sized
 
 
 class Box(ConstraintSet):
@@ -17,11 +17,14 @@ class Box(ConstraintSet):
 
     def __init__(self, low, high):
         super().__init__()
-        a, b = self._constant("low", low), self._constant("high", high)
+        a, b = self._constant("low", low, finite=False), self._constant("high", high, finite=False)
+        if a.dim() and b.dim() and a.shape[-1] != b.shape[-1]:
+            raise ValueError(f"Box asked for low and high of one length, got {tuple(a.shape)} and {tuple(b.shape)}.")
         n = torch.broadcast_shapes(a.shape, b.shape)
         if not n:
             raise ValueError("Box asked for bounds of shape (*batch, n), got two numbers. Write Box([0.0] * n, [1.0] * n).")
         self.shape = (n[-1],)
+        self._require((a < math.inf) & (b > -math.inf), lambda: f"Box asked for low < inf and high > -inf, got {low}, {high}.")
         self._require(a <= b, lambda: f"Box asked for low <= high, got low={low}, high={high}. Swap the bounds where they cross.")
 
     def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,4 +56,4 @@ class Box(ConstraintSet):
         return self._project(torch.where(below & above, a + u * (b - a), half))
 
     def extra_repr(self):
-        return f"<{'x'.join(map(str, self.low.shape))}>, <{'x'.join(map(str, self.high.shape))}>"
+        return f"{sized(self.low)}, {sized(self.high)}"

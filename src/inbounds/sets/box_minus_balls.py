@@ -7,9 +7,7 @@ from torch import Tensor
 
 from ..core import ACTIVE, LANDING, ConstraintSet, direction, eager, skin
 from ..kernels.vectors import norm, unit
-from .free_space import cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
-
-FLOAT32 = torch.float32
+from .free_space import FLOAT32, cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
 
 
 class BoxMinusBalls(ConstraintSet):
@@ -44,14 +42,15 @@ class BoxMinusBalls(ConstraintSet):
         self._require(torch.isfinite(a) & torch.isfinite(b), lambda: "BoxMinusBalls asked for finite bounds, got inf or NaN.")
         self._require(a < b, lambda: f"BoxMinusBalls asked for low < high, got low={low}, high={high}.")
         self._require(r >= 0, lambda: f"BoxMinusBalls asked for radii >= 0 (0 = absent), got {radii}.")
-        self.apart = self._disjoint() if eager() else self.shape != (2,)
+        known = eager() and not c.is_meta
+        self.apart = (self._disjoint() if known else self.shape != (2,)) and not (self._learnable() and self.shape == (2,))
         if not self.apart and self.shape != (2,):
             raise ValueError(
                 f"BoxMinusBalls in dimension {self.shape[0]} asked for balls that are disjoint and inside the box, got some that "
                 "touch, overlap or cut it: there the projection is known in closed form in the plane only. Replace each "
                 "cluster by one ball that encloses it, or enlarge the box."
             )
-        if eager() and not self.apart:
+        if known and not self.apart:
             probe = torch.zeros(self.shape, dtype=torch.float64, device=c.device)
             free = self._vertices(probe, FLOAT32)[1].any(-1) | self._allowed(self._rims(probe), probe, FLOAT32).any(-1)
             self._require(
@@ -80,8 +79,8 @@ class BoxMinusBalls(ConstraintSet):
         low, high, c, r = (self._cast(name, x) for name in ("low", "high", "centers", "radii"))
         scale = torch.maximum(low.abs(), high.abs()).amax(-1, keepdim=True)
         scale = torch.maximum(scale, (c.abs().amax(-1) + r).amax(-1, keepdim=True)) if r.shape[-1] else scale
-        unit = skin(torch.empty(0, dtype=precision or x.dtype), self.shape[0])
-        return low, high, c, r, unit * scale.detach()
+        rounding = skin(torch.empty(0, dtype=precision or x.dtype), self.shape[0])
+        return low, high, c, r, rounding * scale.detach()
 
     def _disjoint(self) -> bool:
         """Balls clear each other and the walls by more than float32 skins."""
@@ -97,6 +96,8 @@ class BoxMinusBalls(ConstraintSet):
         q = torch.clamp(x, low, high)
         if not c.shape[-2]:
             return q
+        if self.apart and self._learnable() and eager():
+            self._require(torch.tensor(self._disjoint()), lambda: f"{self!r} asked for disjoint balls, training made them meet.")
         return self._push(q, c, r, tol) if self.apart else self._nearest(x, q, low, high)
 
     def _push(self, q: Tensor, c: Tensor, r: Tensor, tol: Tensor) -> Tensor:
@@ -147,7 +148,12 @@ class BoxMinusBalls(ConstraintSet):
 
     def _residuals(self, x):
         low, high, c, r, _ = self._parts(x)
-        return x[..., :0], torch.cat([low - x, x - high, r - norm(x[..., None, :] - c)], -1)
+        parts = [low - x, x - high, r - norm(x[..., None, :] - c)]
+        batch = torch.broadcast_shapes(*(p.shape[:-1] for p in parts))
+        return x[..., :0].expand(*batch, 0), torch.cat([p.expand(*batch, p.shape[-1]) for p in parts], -1)
+
+    def _scale(self, x):
+        return self._parts(x)[-1][..., 0] / skin(x, self.shape[0])
 
     def _tangent(self, x, v):
         low, high, c, r, tol = self._parts(x)
@@ -170,6 +176,8 @@ class BoxMinusBalls(ConstraintSet):
         like = torch.empty(0, dtype=dtype, device=device)
         low, high, *_ = self._parts(like)
 
+        batch = torch.broadcast_shapes(batch, low.shape[:-1], high.shape[:-1], self.centers.shape[:-2], self.radii.shape[:-1])
+
         def draw():
             return low + torch.rand(*batch, *self.shape, generator=generator, dtype=dtype, device=device) * (high - low)
 
@@ -181,14 +189,13 @@ class BoxMinusBalls(ConstraintSet):
 
 def _feet(q: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """The clamped point moved onto each edge line: (*batch, 4, 2)."""
-    x, y = q[..., 0], q[..., 1]
-    (a, b), (c, d) = low.expand_as(q).unbind(-1), high.expand_as(q).unbind(-1)
+    (a, b), (c, d), (x, y) = (t.unbind(-1) for t in torch.broadcast_tensors(low, high, q))
     pairs = [(a, y), (c, y), (x, b), (x, d)]
     return torch.stack([torch.stack(p, -1) for p in pairs], -2)
 
 
 def _corners(low: Tensor, high: Tensor) -> Tensor:
-    (a, b), (c, d) = low.unbind(-1), torch.broadcast_to(high, low.shape).unbind(-1)
+    (a, b), (c, d) = (t.unbind(-1) for t in torch.broadcast_tensors(low, high))
     return torch.stack([torch.stack(p, -1) for p in ((a, b), (a, d), (c, b), (c, d))], -2)
 
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ..core import ACTIVE, LANDING, ConstraintSet, direction, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, check_size, direction, skin
 from ..kernels.vectors import norm
 
 
@@ -15,6 +15,7 @@ class SecondOrderCone(ConstraintSet):
 
     def __init__(self, n: int):
         super().__init__()
+        check_size("SecondOrderCone", n)
         if n < 2:
             raise ValueError(f"SecondOrderCone asked for n >= 2 entries (t, x), got {n}. For t >= 0 write Box([0.0], [inf]).")
         self.shape = (n,)
@@ -30,6 +31,9 @@ class SecondOrderCone(ConstraintSet):
 
     def _residuals(self, z):
         return z[..., :0], (norm(z[..., 1:]) - z[..., 0])[..., None]
+
+    def _scale(self, z):
+        return z.abs().amax(-1)
 
     def _tangent(self, z, v):
         """At the apex the tangent cone is the cone itself."""

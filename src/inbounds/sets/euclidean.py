@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import LieGroup, working_dtype
+from ..core import LieGroup, check_size, working_dtype
 
 
 class Euclidean(LieGroup):
@@ -15,6 +15,7 @@ class Euclidean(LieGroup):
 
     def __init__(self, *shape: int):
         super().__init__()
+        check_size("Euclidean", *shape)
         if any(n < 1 for n in shape):
             raise ValueError(f"Euclidean asked for positive sizes, got {shape}. Write Euclidean(3) or Euclidean(3, 3).")
         self.shape = tuple(shape)

@@ -5,11 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet
-from ..kernels.spectral import density, sym
-from .psd import compressed, lifted, symmetry_residuals
+from ..core import ConstraintSet, check_size, shown
+from ..kernels.spectral import density, null_projector, positive_part, sym, trace
+from .psd import symmetry_residuals
 from .simplex import cone_level
-from .sphere import shown
 
 
 class FixedTracePSD(ConstraintSet):
@@ -20,6 +19,7 @@ class FixedTracePSD(ConstraintSet):
 
     def __init__(self, n: int, trace=1.0):
         super().__init__()
+        check_size("FixedTracePSD", n)
         if n < 1:
             raise ValueError(f"FixedTracePSD asked for n >= 1, got {n}.")
         self.n, self.shape = n, (n, n)
@@ -32,24 +32,31 @@ class FixedTracePSD(ConstraintSet):
 
     def _residuals(self, x):
         eq, ineq = symmetry_residuals(x)
-        trace = x.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True)
-        return torch.cat([eq, trace - self._cast("trace", x)[..., None]], -1), ineq
+        off = x.diagonal(dim1=-2, dim2=-1).sum(-1) - self._cast("trace", x)
+        return torch.cat([eq.expand(*off.shape, eq.shape[-1]), off[..., None]], -1), ineq.expand(*off.shape, self.n)
+
+    def _scale(self, x):
+        return self._cast("trace", x)
 
     def _tangent(self, x, v):
-        """Trace zero and nonnegative on the null space of x."""
-        q, w, active, nu, u = compressed(x, v)
-        rest = w.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) - nu.sum(-1, keepdim=True)
-        share = rest / (1 - active).sum(-1, keepdim=True)
-        level = cone_level(torch.where(active > 0, nu, share), active > 0)
+        """Trace zero and nonnegative on the null space of x: v - t I, its compression there clamped at 0, t for trace zero."""
+        v, null = sym(v), null_projector(sym(x))
         eye = torch.eye(self.n, dtype=x.dtype, device=x.device)
-        z = w - level[..., None] * eye + lifted(u, active * (level - nu).clamp(min=0))
-        return sym(q @ z @ q.mT)
+        inner = sym(null @ v @ null)
+        # eigenvalues on the null space; the other directions are moved out of the way, below them
+        far = -4 * (1 + inner.detach().abs().sum((-2, -1), keepdim=True))
+        nu = torch.linalg.eigvalsh(inner + far * (eye - null))
+        free = trace(eye - null.detach())[..., 0].round()  # (*batch, 1)
+        active = torch.arange(self.n, dtype=x.dtype, device=x.device) >= free
+        rest = trace(v)[..., 0] - torch.where(active, nu, 0.0).sum(-1, keepdim=True)
+        level = cone_level(torch.where(active, nu, rest / free), active)[..., None]
+        return v - level * eye + positive_part(sym(level * null - inner))
 
     def _sample(self, batch, generator, dtype, device):
-        g = torch.randn(*batch, self.n, self.n, generator=generator, dtype=dtype, device=device)
+        """Uniform: a Wishart matrix with n + 1 degrees of freedom has a flat density at given trace."""
+        g = torch.randn(*batch, self.n, self.n + 1, generator=generator, dtype=dtype, device=device)
         w = g @ g.mT
-        t = self.trace.to(dtype)[..., None, None]
-        return self._project(w / w.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None] * t)
+        return self._project(w / trace(w) * self.trace.to(dtype)[..., None, None])
 
     def extra_repr(self):
         return f"{self.n}" + shown("trace", self.trace, 1.0)

@@ -8,6 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..kernels.vectors import norm
+
+FLOAT32 = torch.float32  # emptiness and disjointness are decided with its skins, so that they hold in every dtype
+
 
 def cheapest(points: Tensor, cost: Tensor, allowed: Tensor) -> Tensor:
     """Of the candidates (*batch, K, n), the allowed one of least cost: (*batch, n)."""
@@ -58,4 +62,4 @@ def closest_pair(points: Tensor, allowed: Tensor, same: float) -> float:
 
 def distances(p: Tensor, q: Tensor) -> Tensor:
     """|p_i - q_j|, (*batch, K, L), to rounding also where points coincide."""
-    return torch.cdist(p, q, compute_mode="donot_use_mm_for_euclid_dist")
+    return norm(p[..., :, None, :] - q[..., None, :, :])

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, sized, skin
 from ..kernels.vectors import norm
 
 
@@ -18,12 +18,13 @@ class Halfspace(ConstraintSet):
 
     def __init__(self, a, b=0.0):
         super().__init__()
-        normal, offset = self._constant("a", a), self._constant("b", b)
-        if normal.dim() == 0:
-            raise ValueError("Halfspace asked for a normal a of shape (*batch, n), got a number. Write Halfspace([1.0], b).")
+        normal, _ = self._constant("a", a), self._constant("b", b)
+        if normal.dim() == 0 or normal.shape[-1] == 0:
+            raise ValueError(
+                f"Halfspace asked for a normal a of shape (*batch, n), got {tuple(normal.shape)}. Write Halfspace([1.0], b)."
+            )
         self.shape = (normal.shape[-1],)
         self._require(normal.abs().amax(-1) > 0, lambda: "Halfspace asked for a nonzero normal a, got a = 0. Use Euclidean(n).")
-        self._require(torch.isfinite(offset), lambda: f"Halfspace asked for a finite b, got {b}.")
 
     def _parts(self, x: Tensor):
         """Unit normal, signed distance to the boundary (*batch, 1), and the rounding of that distance at x."""
@@ -36,12 +37,18 @@ class Halfspace(ConstraintSet):
     def _project(self, x):
         n, over, tol = self._parts(x)
         near = x - over * n
+        # a plane through 0 and x along its normal: what is left is rounding, and 0 is the foot
+        lost = (self._cast("b", x)[..., None] == 0) & (norm(near)[..., None] <= tol)
+        near = torch.where(lost, near - near.detach(), near)
         _, rest, fine = self._parts(near)  # a far x lands near: the skin is that of the landing point
         return torch.where(over > -tol, near - (rest + LANDING * fine.detach()) * n, x)
 
     def _residuals(self, x):
         a, b = self._cast("a", x), self._cast("b", x)
         return x[..., :0], ((a * x).sum(-1) - b)[..., None]
+
+    def _scale(self, x):
+        return norm(self._cast("a", x)) * norm(x) + self._cast("b", x).abs()
 
     def _tangent(self, x, v):
         n, over, tol = self._parts(x)
@@ -52,4 +59,4 @@ class Halfspace(ConstraintSet):
         return self._project(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
 
     def extra_repr(self):
-        return f"<{'x'.join(map(str, self.a.shape))}>, <{'x'.join(map(str, self.b.shape))}>"
+        return f"{sized(self.a)}, {sized(self.b)}"

@@ -69,6 +69,12 @@ class Product(ConstraintSet):
     def _violation(self, x):
         return sum(s.violation(p) for s, p in zip(self.sets, self.split(x), strict=True))
 
+    def contains(self, x, tol=None):
+        """Every part contains its share."""
+        (x,) = self._enter("contains", x)
+        shares = [s.contains(p, tol) for s, p in zip(self.sets, self.split(x), strict=True)]
+        return torch.stack(torch.broadcast_tensors(*shares)).all(0)
+
     def _tangent(self, x, v):
         return self._map("tangent", x, v)
 

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, ConstraintSet
-from ..kernels.spectral import eigen_floor, positive_part, safe_eigh, sym
+from ..core import ConstraintSet, check_size
+from ..kernels.spectral import null_projector, positive_part, safe_eigh, sym
 
 
 class PSD(ConstraintSet):
@@ -16,6 +16,7 @@ class PSD(ConstraintSet):
 
     def __init__(self, n: int):
         super().__init__()
+        check_size("PSD", n)
         if n < 1:
             raise ValueError(f"PSD asked for n >= 1, got {n}.")
         self.n, self.shape = n, (n, n)
@@ -28,8 +29,8 @@ class PSD(ConstraintSet):
 
     def _tangent(self, x, v):
         """v minus the negative part of its compression to the null space of x."""
-        q, w, active, nu, u = compressed(x, v)
-        return sym(q @ (w + lifted(u, active * (-nu).clamp(min=0))) @ q.mT)
+        v, null = sym(v), null_projector(sym(x))
+        return v + positive_part(sym(-(null @ v @ null)))
 
     def _sample(self, batch, generator, dtype, device):
         """Wishart."""
@@ -39,26 +40,12 @@ class PSD(ConstraintSet):
     def extra_repr(self):
         return f"{self.n}"
 
+    def _scale(self, x):
+        return x.abs().amax((-2, -1))
+
 
 def symmetry_residuals(x: Tensor) -> tuple[Tensor, Tensor]:
     """x_ij - x_ji for i < j, and minus the eigenvalues of the symmetric part."""
     i, j = torch.triu_indices(x.shape[-1], x.shape[-1], offset=1, device=x.device)
     l, _, scale = safe_eigh(sym(x))
     return (x - x.mT)[..., i, j], -l * scale[..., 0]
-
-
-def compressed(x: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Eigenvectors q of x; w = q^T v q; which of the ascending directions are null directions of x, as 0 and 1;
-    and the eigenvalues nu and vectors u of w on them (other directions come first, decoupled)."""
-    l, q, _ = safe_eigh(sym(x))
-    null = (l <= ACTIVE * eigen_floor(x) * l[..., -1:]).to(x.dtype)
-    w = q.mT @ sym(v) @ q
-    block = w * null[..., :, None] * null[..., None, :]
-    far = -4 * (1 + block.abs().sum((-2, -1)))
-    nu, u = torch.linalg.eigh(block + torch.diag_embed((1 - null) * far[..., None]))
-    active = torch.flip(null, (-1,))  # null directions are the first of x, and the last of the block
-    return q, w, active, torch.where(active > 0, nu, 0.0), u
-
-
-def lifted(u: Tensor, values: Tensor) -> Tensor:
-    return (u * values[..., None, :]) @ u.mT

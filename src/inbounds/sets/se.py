@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import LieGroup, working_dtype
+from ..core import LieGroup, check_size, working_dtype
 from ..kernels.se3 import se3_exp, se3_log
 from ..kernels.stumpff import stumpff
 from .so import SO
@@ -22,6 +22,7 @@ class SE(LieGroup):
 
     def __init__(self, n: int):
         super().__init__()
+        check_size("SE", n)
         if n < 2:
             raise ValueError(f"SE asked for n >= 2, got {n}. Motions of a line are Euclidean(1).")
         self.n, self.shape = n, (n + 1, n + 1)
@@ -97,6 +98,10 @@ class SE(LieGroup):
     def _group_log(self, g):
         if self.n == 3:
             return se3_log(g)
+        if self.n > 3:
+            raise NotImplementedError(
+                f"{self!r} has no closed-form log; SE(2) and SE(3) have. Here tangent(x, y - x) agrees with log to second order."
+            )
         R, t = self.split(g)
         w = self.rotation._group_log(R)
         v = t[..., 0]

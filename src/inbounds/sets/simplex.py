@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, ConstraintSet, skin
+from ..core import ConstraintSet, check_size
 from ..kernels.simplex import simplex
 
 
@@ -16,6 +16,7 @@ class Simplex(ConstraintSet):
 
     def __init__(self, n: int):
         super().__init__()
+        check_size("Simplex", n)
         if n < 1:
             raise ValueError(f"Simplex asked for n >= 1 entries, got {n}.")
         self.shape = (n,)
@@ -27,7 +28,7 @@ class Simplex(ConstraintSet):
         return x.sum(-1, keepdim=True) - 1, -x
 
     def _tangent(self, x, v):
-        active = x <= ACTIVE * skin(x, self.shape[0])
+        active = x <= 4 * torch.finfo(x.dtype).eps  # project lands on exact zeros
         level = cone_level(v, active)
         moved = v - level
         return torch.where(active, moved.clamp(min=0), moved)

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import LieGroup, full_precision, working_dtype
-from ..kernels.polar import polish, proper_polar
+from ..core import LieGroup, check_size, full_precision, working_dtype
+from ..kernels.polar import polish, proper_polar, repolish
 from ..kernels.rotation import nearest_rotation
 from ..kernels.so3 import so3_exp, so3_log
 from ..kernels.vectors import unit
@@ -24,6 +24,7 @@ class SO(LieGroup):
 
     def __init__(self, n: int):
         super().__init__()
+        check_size("SO", n)
         if n < 2:
             raise ValueError(f"SO asked for n >= 2, got {n}. SO(1) is the single point 1.")
         self.n, self.shape, self.dim = n, (n, n), n * (n - 1) // 2
@@ -31,7 +32,7 @@ class SO(LieGroup):
 
     def _project(self, x):
         if self.n == 2:
-            c, s = x[..., 0, 0] + x[..., 1, 1], x[..., 1, 0] - x[..., 0, 1]
+            c, s = 0.5 * x[..., 0, 0] + 0.5 * x[..., 1, 1], 0.5 * x[..., 1, 0] - 0.5 * x[..., 0, 1]
             return turn(unit(torch.stack([c, s], -1)))
         return nearest_rotation(x) if self.n == 3 else proper_polar(x)
 
@@ -65,7 +66,7 @@ class SO(LieGroup):
         return x @ self.hat(self._group_log(x.mT @ y))
 
     def _refine(self, x):
-        return polish(x)
+        return repolish(x, self._project) if self.n > 3 else polish(x)
 
     def origin(self, like):
         return torch.eye(self.n, dtype=working_dtype(like), device=like.device)

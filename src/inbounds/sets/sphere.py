@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import Manifold, direction, working_dtype
+from ..core import Manifold, check_size, direction, shown, working_dtype
 from ..kernels.stumpff import stumpff
 from ..kernels.vectors import norm, unit
 
@@ -17,6 +17,7 @@ class Sphere(Manifold):
 
     def __init__(self, n: int, radius=1.0):
         super().__init__()
+        check_size("Sphere", n)
         if n < 2:
             raise ValueError(f"Sphere asked for an ambient size n >= 2, got {n}. The unit circle is Sphere(2).")
         self.shape, self.dim, self.plain = (n,), n - 1, isinstance(radius, int | float) and radius == 1
@@ -37,6 +38,9 @@ class Sphere(Manifold):
 
     def _violation(self, x):
         return (norm(x) - self._cast("radius", x)).abs()
+
+    def _scale(self, x):
+        return self._cast("radius", x)
 
     def _tangent(self, x, v):
         u = x / self._cast("radius", x)[..., None]
@@ -93,11 +97,3 @@ def _angle_over_sine(h: Tensor) -> Tensor:
         series = series + term / (2 * k + 1)
     root = torch.where(small, 0.25, h).sqrt()
     return torch.where(small, series, torch.asin(root) / root) / (1 - h).sqrt()
-
-
-def shown(name: str, value: Tensor, default: float | None = None) -> str:
-    """`, name=value` for repr; nothing for the default, the shape for a batch."""
-    if not torch.compiler.is_compiling() and value.numel() == 1 and not torch._C._are_functorch_transforms_active():
-        number = float(value.detach())
-        return "" if number == default else f", {name}={number:g}"
-    return f", {name}=<{'x'.join(map(str, value.shape))}>"

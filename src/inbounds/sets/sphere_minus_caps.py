@@ -7,9 +7,7 @@ from torch import Tensor
 
 from ..core import ACTIVE, LANDING, ConstraintSet, eager, skin
 from ..kernels.vectors import norm, unit
-from .free_space import cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
-
-FLOAT32 = torch.float32
+from .free_space import FLOAT32, cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
 
 
 class SphereMinusCaps(ConstraintSet):
@@ -31,18 +29,19 @@ class SphereMinusCaps(ConstraintSet):
                 f"{tuple(c.shape)}, {tuple(a.shape)}. No caps: Sphere(n)."
             )
         self.shape = (c.shape[-1],)
-        self._require(c.abs().amax(-1) > 0, lambda: "SphereMinusCaps asked for nonzero centers, got a zero vector.")
+        self._require((c.abs().amax(-1) > 0) | (a <= 0), lambda: "SphereMinusCaps asked for nonzero centers, got a zero vector.")
         self._require(
             (a >= 0) & (a < math.pi - 1e-4),
             lambda: f"SphereMinusCaps asked for angles in [0, pi), got {angles}. A cap of angle pi leaves no sphere.",
         )
-        self.apart = self._disjoint() if eager() else self.shape[0] > 3
+        known = eager() and not c.is_meta
+        self.apart = (self._disjoint() if known else self.shape[0] > 3) and not (self._learnable() and self.shape[0] <= 3)
         if not self.apart and self.shape[0] > 3:
             raise ValueError(
                 f"SphereMinusCaps in R^{self.shape[0]} asked for disjoint caps, got some that touch or overlap: there the "
                 "projection is known in closed form for n <= 3 only. Replace each cluster by one cap that encloses it."
             )
-        if eager() and not self.apart:
+        if known and not self.apart:
             probe = torch.zeros(self.shape, dtype=torch.float64, device=c.device)
             free = self._vertices(probe, FLOAT32)[1].any(-1) | self._allowed(self._rims(probe, None), probe, FLOAT32).any(-1)
             self._require(
@@ -88,6 +87,10 @@ class SphereMinusCaps(ConstraintSet):
         if self.apart:
             slack = self._slack(q[..., None, :].detach(), x)[..., 0, :]
             rims = self._rims(x, q)
+            if self._learnable() and eager():
+                self._require(
+                    torch.tensor(self._disjoint()), lambda: f"{self!r} asked for disjoint caps, training made them meet."
+                )
             pushed = cheapest(rims, slack.expand(rims.shape[:-1]), torch.ones_like(rims[..., 0], dtype=torch.bool))
             return torch.where(slack.amin(-1, keepdim=True) < self._parts(x)[2], pushed, q)
         moving = torch.cat([q[..., None, :], self._rims(x, q)], -2)
@@ -117,17 +120,18 @@ class SphereMinusCaps(ConstraintSet):
     def _vertices(self, x: Tensor, precision: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """Where rims cross (*batch, K, n), computed in float64, and which of these points are free. On the circle: the rims."""
         u, a, tol = self._parts(x, precision)
-        u, a = u.double(), a.double()
+        u, a = unit(u.double()), a.double()
         grown = torch.where(a > 0, a + 1.5 * LANDING * tol, 0.0)
         p = _ends(u, grown) if self.shape == (2,) else _crossings(u, grown)
         real = torch.isfinite(p).all(-1)
         first = torch.eye(self.shape[0], dtype=p.dtype, device=p.device)[0]
-        p = torch.where(real[..., None], p, first).to(x.dtype)
+        p = torch.where(real[..., None], unit(torch.where(real[..., None], p, first)), first).to(x.dtype)
         return p, real & self._allowed(p, x, precision)
 
     def _residuals(self, x):
+        slack = self._slack(x[..., None, :], x)[..., 0, :]
         eq = 0.5 * ((x * x).sum(-1, keepdim=True) - 1)
-        return eq, -self._slack(x[..., None, :], x)[..., 0, :]
+        return eq.expand(*slack.shape[:-1], 1), -slack
 
     def _violation(self, x):
         over = (-self._slack(x[..., None, :], x)[..., 0, :]).clamp(min=0)
@@ -138,12 +142,15 @@ class SphereMinusCaps(ConstraintSet):
         v = v - x * (x * v).sum(-1, keepdim=True)
         if not u.shape[-2]:
             return v
-        normals = unit(u - x[..., None, :] * (x[..., None, :] * u).sum(-1, keepdim=True))
+        point = x[..., None, :]
+        towards = u - point
+        normals = unit(towards - point * (point * towards).sum(-1, keepdim=True))
         touching = self._slack(x[..., None, :], x)[..., 0, :] <= ACTIVE * tol
         return cone_projection(v, normals.expand(*v.shape[:-1], *normals.shape[-2:]), touching)
 
     def _sample(self, batch, generator, dtype, device):
         """Uniform, by rejection."""
+        batch = torch.broadcast_shapes(batch, self.centers.shape[:-2], self.angles.shape[:-1])
 
         def draw():
             return unit(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import torch
 
-from ..core import Manifold, working_dtype
-from ..kernels.polar import polar, polish
+from ..core import Manifold, check_size, working_dtype
+from ..kernels.polar import polar, repolish
+from ..kernels.vectors import norm
 from .so import haar
 
 
@@ -14,6 +15,7 @@ class Stiefel(Manifold):
 
     def __init__(self, n: int, k: int):
         super().__init__()
+        check_size("Stiefel", n, k)
         if not 1 <= k <= n:
             raise ValueError(f"Stiefel asked for 1 <= k <= n, got n={n}, k={k}. Rows and columns swapped? Stiefel({k}, {n}).")
         self.n, self.k, self.shape = n, k, (n, k)
@@ -44,16 +46,19 @@ class Stiefel(Manifold):
         return torch.linalg.svdvals(torch.where(poison == 0, x, 0.0))[..., -1] + poison[..., 0, 0]
 
     def _exp(self, x, v):
-        """[X, V] exp([[A, -S], [I, A]]) [I; 0] exp(-A) with A = X^T V, S = V^T V (Edelman, Arias and Smith, 1998)."""
+        """[X, V] exp([[A, -S], [I, A]]) [I; 0] exp(-A) with A = X^T V, S = V^T V (Edelman, Arias and Smith, 1998);
+        V is scaled to unit length, and the blocks with it, to keep the exponent balanced."""
         a = x.mT @ v
         a = 0.5 * (a - a.mT)
         eye = torch.eye(self.k, dtype=x.dtype, device=x.device).expand_as(a)
-        block = torch.cat([torch.cat([a, -(v.mT @ v)], -1), torch.cat([eye, a], -1)], -2)
+        size = norm(v.detach().flatten(-2)).clamp(min=1e-6)[..., None, None]
+        v = v / size
+        block = torch.cat([torch.cat([a, -(v.mT @ v) * size], -1), torch.cat([eye * size, a], -1)], -2)
         flow = torch.matrix_exp(block)[..., : self.k] @ torch.matrix_exp(-a)
         return torch.cat([x, v], -1) @ flow
 
     def _refine(self, x):
-        return polish(x)
+        return repolish(x, self._project)
 
     def origin(self, like):
         return torch.eye(self.n, self.k, dtype=working_dtype(like), device=like.device)
