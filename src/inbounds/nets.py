@@ -81,22 +81,25 @@ class FAA(nn.Module):
         _require_step(step, "FAA")
         if not isinstance(net, nn.Module):
             raise TypeError(f"FAA needs an nn.Module (a bare function would train nothing), got {type(net).__name__}.")
-        self.net, self.step = net, step
-        self.point: Tensor | None
-        self.base = base if isinstance(base, nn.Module) else None
-        if isinstance(base, Tensor):
-            check_point(base, step.M.shape, lambda: f"FAA's base on {step.M!r}")
-            if not bool(step.M.contains(base).all()):
-                worst = float(step.M.violation(base).max())
-                raise ValueError(
-                    f"FAA asked for a base point in {step.M!r}, got one with violation {worst:.1e}. Write base=M.project(point)."
-                )
-        if isinstance(base, nn.Parameter):
-            self.register_parameter("point", base)
-        else:
-            self.register_buffer("point", base if isinstance(base, Tensor) else None)
-        if base is not None and self.base is None:
+        if not isinstance(base, Tensor | nn.Module | None):
             raise TypeError(f"FAA asked for base=None, a tensor or an nn.Module, got {type(base).__name__}.")
+        self.net, self.step = net, step
+        self.base = base if isinstance(base, nn.Module) else None
+        self.point: Tensor | None
+        self._keep(base if isinstance(base, Tensor) else None)
+
+    def _keep(self, point: Tensor | None) -> None:
+        """Register the base point: learnable if it is an nn.Parameter."""
+        M = self.step.M
+        if point is not None:
+            check_point(point, M.shape, lambda: f"FAA's base on {M!r}")
+            if not bool(M.contains(point).all()):
+                worst = float(M.violation(point.detach()).max())
+                raise ValueError(f"FAA asked for a base point in {M!r}, got violation {worst:.1e}. Write base=M.project(point).")
+        if isinstance(point, nn.Parameter):
+            self.register_parameter("point", point)
+        else:
+            self.register_buffer("point", point)
 
     def forward(self, x: Tensor, *context, **keywords) -> Tensor:
         if isinstance(x, Tensor) and x.dtype.is_floating_point:

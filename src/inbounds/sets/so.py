@@ -32,7 +32,8 @@ class SO(LieGroup):
 
     def _project(self, x):
         if self.n == 2:
-            c, s = 0.5 * x[..., 0, 0] + 0.5 * x[..., 1, 1], 0.5 * x[..., 1, 0] - 0.5 * x[..., 0, 1]
+            x = 0.5 * x
+            c, s = x[..., 0, 0] + x[..., 1, 1], x[..., 1, 0] - x[..., 0, 1]
             return turn(unit(torch.stack([c, s], -1)))
         return nearest_rotation(x) if self.n == 3 else proper_polar(x)
 
