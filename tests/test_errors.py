@@ -54,6 +54,12 @@ CASES = [
     # impossible parameters
     wrong(ValueError, r"Sphere asked for radius > 0, got -1", lambda: ib.Sphere(3, radius=-1.0)),
     wrong(ValueError, r"Sphere asked for an ambient size n >= 2, got 1", lambda: ib.Sphere(1)),
+    wrong(ValueError, r"Sphere asked for finite numbers in radius, got inf", lambda: ib.Sphere(3, radius=math.inf)),
+    wrong(ValueError, r"Ball asked for finite numbers in center", lambda: ib.Ball(2, center=[math.nan, 0.0])),
+    wrong(ValueError, r"Box asked for numbers in low", lambda: ib.Box([math.nan], [1.0])),
+    wrong(ValueError, r"Box asked for low and high of one length, got \(2,\) and \(3,\)", lambda: ib.Box([0.0, 0], [1.0, 1, 1])),
+    wrong(TypeError, r"Sphere asked for whole numbers as sizes, got 3\.0\. Write Sphere\(3\)", lambda: ib.Sphere(3.0)),
+    wrong(TypeError, r"IAA asked for nn\.Module blocks", lambda: ib.IAA([torch.sin], ib.Projection(ib.Sphere(3)))),
     wrong(ValueError, r"Ball asked for radius > 0, got 0", lambda: ib.Ball(2, radius=0.0)),
     wrong(
         ValueError, r"Ball\(2\) asked for a center of shape \(\*batch, 2\), got \(3,\)", lambda: ib.Ball(2, center=[0.0, 0, 0])

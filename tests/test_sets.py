@@ -234,3 +234,72 @@ def test_sampling_is_reproducible_and_uniform():
         x = M.sample(200_000, generator=torch.Generator().manual_seed(0))
         assert x.mean(0).abs().max() < 0.01
     assert abs(float((ib.Ball(2).sample(200_000).norm(dim=-1) ** 2).mean()) - 0.5) < 0.01
+
+
+def test_contains_is_not_fooled_by_a_large_free_entry():
+    pose = torch.eye(4)
+    pose[:3, :3] *= 2
+    pose[0, 3] = 1e6
+    assert not ib.SE(3).contains(pose)
+    assert not ib.Product(ib.Sphere(3), ib.Euclidean(1)).contains(torch.tensor([2.0, 0, 0, 1e6]))
+    assert not ib.Box([0.0, 0.0], [1.0, 1e7]).contains(torch.tensor([-5.0, 1e7]))
+    assert not ib.Sphere(3, radius=1e-6).contains(torch.zeros(3))
+    steep = ib.Affine([[1e6, 2e6, -1e6]], [1e6])
+    assert steep.contains(steep.project(torch.randn(1000, 3))).all()
+
+
+def test_learnable_obstacles_stay_exact_when_they_move():
+    c = torch.nn.Parameter(torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
+    M = ib.BoxMinusBalls([0.0, 0], [4.0, 2.0], c, [0.5, 0.5])
+    c.data = torch.tensor([[1.0, 1.0], [1.6, 1.0]])  # they overlap now
+    x = 4 * torch.rand(500, 2, generator=torch.Generator().manual_seed(0))
+    assert (M.violation(M.project(x)) == 0).all()
+    a = torch.nn.Parameter(torch.tensor([0.3, 0.3]))
+    S = ib.SphereMinusCaps([[1.0, 0, 0], [0, 1.0, 0]], a)
+    a.data = torch.tensor([1.0, 1.0])
+    assert (S.residuals(S.project(torch.randn(500, 3, generator=torch.Generator().manual_seed(0))))[1] <= 0).all()
+
+
+def test_tangent_of_psd_sets_can_be_trained_through():
+    class Field(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(9, 9)
+
+        def forward(self, x):
+            return self.linear(x.flatten(-2)).unflatten(-1, (3, 3))
+
+    for M in (ib.PSD(3), ib.FixedTracePSD(3)):
+        ode = ib.ProjectedODE(Field(), M, steps=3, time=False)
+        ode(torch.randn(5, 3, 3, generator=torch.Generator().manual_seed(0))).square().sum().backward()
+        assert all(torch.isfinite(p.grad).all() for p in ode.parameters())
+        x = M.project(torch.randn(4, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
+        v = torch.randn(4, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2), requires_grad=True)
+        assert torch.autograd.gradcheck(lambda v, x=x, M=M: M.tangent(x, v), (v,))
+
+
+def test_fixed_trace_samples_are_uniform():
+    """FixedTracePSD(2) is a disc: the mean squared distance from its centre is half the squared radius."""
+    X = ib.FixedTracePSD(2).sample(100_000, generator=torch.Generator().manual_seed(0))
+    a, b = X[:, 0, 0] - X[:, 1, 1], 2 * X[:, 0, 1]
+    assert abs(float((a * a + b * b).mean()) - 0.5) < 0.01
+
+
+def test_empty_batches():
+    for name in SETS:
+        M = SETS[name]()
+        x = torch.zeros(0, *M.shape, requires_grad=True)
+        M(x).sum().backward()
+        assert M.violation(x).shape == (0,) and M.tangent(x, x).shape == x.shape and M.sample(0).shape == x.shape
+
+
+def test_moreau_at_corners():
+    """v - Tv is orthogonal to Tv, and T is idempotent: T is the projection on a closed convex cone."""
+    for name in SETS:
+        M = SETS[name]()
+        g = torch.Generator().manual_seed(0)
+        p = M.project(2 * torch.randn(300, *M.shape, generator=g, dtype=torch.float64))
+        v = torch.randn(300, *M.shape, generator=g, dtype=torch.float64)
+        t = M.tangent(p, v)
+        assert M._flat(t * (v - t)).sum(-1).abs().max() < 1e-9
+        assert (M.tangent(p, t) - t).abs().max() < 1e-9

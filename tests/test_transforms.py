@@ -124,6 +124,16 @@ def test_a_set_built_inside_a_compiled_function():
     same(torch.func.vmap(f)(x, r), f(x, r))
 
 
+@pytest.mark.parametrize("name", ["Sphere(3)", "SO(3)", "SE(3)", "SO(5)", "PSD(3)", "Simplex(5)"])
+def test_batched_gradients(name):
+    """Many vectors against one Jacobian, by autograd's own batching."""
+    M = SETS[name]()
+    x = noise(M, 3).requires_grad_()
+    y, w = M.project(x), noise(M, 4, 3, seed=1)
+    together = torch.autograd.grad(y, x, w, is_grads_batched=True, retain_graph=True)[0]
+    same(together, torch.stack([torch.autograd.grad(y, x, e, retain_graph=True)[0] for e in w]))
+
+
 def test_bad_rows_under_transforms():
     """Compiled and vmapped code cannot raise: a bad row becomes NaN, the others stay."""
     x = torch.randn(5, 3)
