@@ -27,19 +27,13 @@ class BoxMinusBalls(ConstraintSet):
         super().__init__()
         a, b = self._constant("low", low), self._constant("high", high)
         c, r = self._constant("centers", centers), self._constant("radii", radii)
-        if (
-            a.dim() < 1
-            or a.shape[-1] != b.shape[-1]
-            or c.dim() < 2
-            or c.shape[-1] != a.shape[-1]
-            or r.shape[-1:] != c.shape[-2:-1]
-        ):
+        vectors = a.dim() and b.dim() and c.dim() > 1 and a.shape[-1] == b.shape[-1] == c.shape[-1]
+        if not vectors or r.shape[-1:] != c.shape[-2:-1]:
             raise ValueError(
                 "BoxMinusBalls asked for low, high (*batch, n), centers (*batch, m, n), radii (*batch, m), got "
                 f"{tuple(a.shape)}, {tuple(b.shape)}, {tuple(c.shape)}, {tuple(r.shape)}. No balls: Box(low, high)."
             )
         self.shape = (a.shape[-1],)
-        self._require(torch.isfinite(a) & torch.isfinite(b), lambda: "BoxMinusBalls asked for finite bounds, got inf or NaN.")
         self._require(a < b, lambda: f"BoxMinusBalls asked for low < high, got low={low}, high={high}.")
         self._require(r >= 0, lambda: f"BoxMinusBalls asked for radii >= 0 (0 = absent), got {radii}.")
         known = eager() and not c.is_meta
@@ -97,7 +91,9 @@ class BoxMinusBalls(ConstraintSet):
         if not c.shape[-2]:
             return q
         if self.apart and self._learnable() and eager():
-            self._require(torch.tensor(self._disjoint()), lambda: f"{self!r} asked for disjoint balls, training made them meet.")
+            self._require(
+                torch.tensor(self._disjoint()), lambda: f"{self!r}: learnt balls meet. Clamp them apart after each step."
+            )
         return self._push(q, c, r, tol) if self.apart else self._nearest(x, q, low, high)
 
     def _push(self, q: Tensor, c: Tensor, r: Tensor, tol: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class SphereMinusCaps(ConstraintSet):
             rims = self._rims(x, q)
             if self._learnable() and eager():
                 self._require(
-                    torch.tensor(self._disjoint()), lambda: f"{self!r} asked for disjoint caps, training made them meet."
+                    torch.tensor(self._disjoint()), lambda: f"{self!r}: learnt caps meet. Clamp them apart after each step."
                 )
             pushed = cheapest(rims, slack.expand(rims.shape[:-1]), torch.ones_like(rims[..., 0], dtype=torch.bool))
             return torch.where(slack.amin(-1, keepdim=True) < self._parts(x)[2], pushed, q)
