@@ -24,7 +24,7 @@ SETS = {
     "SecondOrderCone(4)": lambda: ib.SecondOrderCone(4),
     "SO(2)": lambda: ib.SO(2),
     "SO(3)": lambda: ib.SO(3),
-    "SO(5)": lambda: ib.SO(5),
+    "SO(4)": lambda: ib.SO(4),
     "SE(2)": lambda: ib.SE(2),
     "SE(3)": lambda: ib.SE(3),
     "SE(4)": lambda: ib.SE(4),
@@ -43,7 +43,7 @@ SETS = {
     "Product, set": lambda: ib.Product(ib.Sphere(3), ib.Ball(2)),
 }
 # sets whose projection needs no SVD and no eigenvectors
-CLOSED_FORM = [n for n in SETS if not any(w in n for w in ("Affine", "SO(5)", "SE(4)", "Stiefel", "PSD"))]
+CLOSED_FORM = [n for n in SETS if not any(w in n for w in ("Affine", "SO(4)", "SE(4)", "Stiefel", "PSD"))]
 
 
 def hard_points(M: ib.ConstraintSet, count: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:

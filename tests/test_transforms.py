@@ -61,12 +61,11 @@ def test_compile_aot_eager(name):
 
 @pytest.mark.parametrize("name", FAST)
 def test_compile_inductor(name):
-    check_compiled(name, "inductor")
     check_compiled_feasible(name)
 
 
 @pytest.mark.inductor_all
-@pytest.mark.parametrize("name", [n for n in SETS if n not in FAST])
+@pytest.mark.parametrize("name", SETS)
 def test_compile_inductor_all(name):
     check_compiled(name, "inductor")
     check_compiled_feasible(name)
@@ -83,6 +82,11 @@ def check_compiled_feasible(name):
         (g,) = torch.autograd.grad(y, x, noise(M, len(x), seed=part))
         assert torch.isfinite(y).all() and torch.isfinite(g).all()
         assert_feasible(M, y.detach())
+    z = x.detach().requires_grad_()
+    (expected,) = torch.autograd.grad(M.project(z), z, noise(M, len(x), seed=part))
+    ordinary = M.uniqueness_margin(x.detach())[:5000] > 0.05  # the first rows are noise
+    same(y.detach()[:5000][ordinary], M.project(x.detach())[:5000][ordinary])
+    same(g[:5000][ordinary], expected[:5000][ordinary])
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -124,7 +128,7 @@ def test_a_set_built_inside_a_compiled_function():
     same(torch.func.vmap(f)(x, r), f(x, r))
 
 
-@pytest.mark.parametrize("name", ["Sphere(3)", "SO(3)", "SE(3)", "SO(5)", "PSD(3)", "Simplex(5)"])
+@pytest.mark.parametrize("name", ["Sphere(3)", "SO(3)", "SE(3)", "SO(4)", "PSD(3)", "Simplex(5)"])
 def test_batched_gradients(name):
     """Many vectors against one Jacobian, by autograd's own batching."""
     M = SETS[name]()
