@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-
-import inbounds as ib
-
-pytest.importorskip("matplotlib")
-pytest.importorskip("rich")
 from matplotlib.image import imread
 
+import inbounds as ib
 from inbounds.cli import main
 from inbounds.report.exhibits import EXHIBITS
 from inbounds.report.gallery import choose
