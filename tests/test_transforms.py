@@ -72,11 +72,11 @@ def test_compile_inductor_all(name):
 
 
 def check_compiled_feasible(name):
-    """The feasibility contract and finite gradients on hard points, compiled."""
+    """The feasibility contract and finite gradients on a million hard points, compiled; values as in eager mode."""
     M = SETS[name]()
     torch._dynamo.reset()
     f = torch.compile(M.project, fullgraph=True)
-    for part in range(5):
+    for part in range(25):
         x = hard_points(M, 40_000, torch.float32, seed=part).requires_grad_()
         y = f(x)
         (g,) = torch.autograd.grad(y, x, noise(M, len(x), seed=part))
