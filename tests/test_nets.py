@@ -91,10 +91,9 @@ def test_ten_thousand_float32_updates_do_not_drift(name):
     g = torch.Generator().manual_seed(0)
     x = step.M.sample(16, generator=g)
     with torch.no_grad():
-        for i in range(10_000):
+        for _ in range(10_000):
             x = step(x, 0.1 * torch.randn(16, step.size, generator=g))
-            if i % 100 == 99:
-                assert step.M.violation(x.double()).max() < 2e-6
+            assert step.M.violation(x.double()).max() < 2e-6
 
 
 def test_faa_bases():
