@@ -1,7 +1,7 @@
 """Neural networks that never leave their constraint set: a set, a step, a network."""
 
 from .core import ConstraintSet, LieGroup, Manifold
-from .nets import FAA, IAA, AttentionBlock, MLPBlock, ProjectedODE
+from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock, ProjectedODE
 from .sets import (
     PSD,
     SE,
@@ -32,6 +32,7 @@ __all__ = [
     "SE",
     "SO",
     "Affine",
+    "AnchorMixture",
     "AttentionBlock",
     "Ball",
     "Box",

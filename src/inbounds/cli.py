@@ -9,7 +9,7 @@ from importlib import import_module
 
 from . import __version__
 
-LAB = {"matplotlib", "mpl_toolkits", "numpy", "PIL", "rich"}
+LAB = {"gemmi", "matplotlib", "mpl_toolkits", "numpy", "PIL", "rich", "safetensors", "scipy"}
 
 
 def positive(text: str) -> int:
@@ -30,8 +30,28 @@ def gallery_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sets", metavar="NAME,NAME", help="only these, e.g. so3,box-minus-balls")
 
 
+def table_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--preset", choices=("quick", "standard", "paper"), default="quick", help="how long to train (%(default)s)")
+    parser.add_argument("--datasets", metavar="NAME,NAME", help="among sphere,disk,so3,cs,flock,protein (all)")
+    parser.add_argument(
+        "--models",
+        metavar="NAME,NAME",
+        help="among regular,proj-iaa,exp-iaa,flow-iaa,prob,proj-faa,exp-faa,flow-faa,wide-faa,wide-iaa (all)",
+    )
+    parser.add_argument("--seeds", type=positive, metavar="K", help="models per grid point")
+    parser.add_argument("--depths", metavar="4,6,8", help="numbers of blocks to try")
+    parser.add_argument("--epochs", type=positive, metavar="N", help="passes over the training data")
+    parser.add_argument("--data", metavar="DIR", help="your own sphere.npz, so3.npz, ...; what is not there is generated")
+    parser.add_argument("--executor", choices=("local", "ray"), default="local", help="where to train (%(default)s)")
+    parser.add_argument("--address", metavar="A", help="of the Ray cluster")
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
+    parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")
+    parser.add_argument("--yes", action="store_true", help="start the paper preset without asking")
+
+
 # name: (help, options, module with run(args) -> exit code)
 COMMANDS = {
+    "table": ("train every architecture on every dataset, print the paper's table", table_options, "inbounds.paper.command"),
     "gallery": ("project noise on every set: a table and pictures", gallery_options, "inbounds.report.gallery"),
 }
 

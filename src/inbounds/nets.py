@@ -179,6 +179,56 @@ class ProjectedODE(nn.Module):
         return self.M.project(x + h * total)
 
 
+class AnchorMixture(nn.Module):
+    """The probabilistic baseline: sum_n p_n(x) Y_n over fixed anchors Y_n, p = softmax(net(x)); off M unless M is convex.
+
+    mode="argmax" returns the likeliest anchor instead: in M, and constant in pieces.
+    """
+
+    def __init__(self, net: nn.Module, anchors: Tensor, mode: str = "expectation"):
+        super().__init__()
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"AnchorMixture needs an nn.Module (a bare function would train nothing), got {type(net).__name__}.")
+        if mode not in ("expectation", "argmax"):
+            raise ValueError(f'AnchorMixture asked for mode "expectation" or "argmax", got {mode!r}.')
+        if not isinstance(anchors, Tensor) or anchors.dim() < 2 or not len(anchors):
+            raise ValueError("AnchorMixture asked for anchors of shape (n, *point), e.g. 100 rows of the training targets.")
+        self.net, self.mode = net, mode
+        self.anchors: Tensor
+        self.register_buffer("anchors", anchors)
+
+    def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+        return self.read(self.net(x, *context, **keywords))
+
+    def read(self, logits: Tensor) -> Tensor:
+        """(*batch, n) -> (*batch, *point)."""
+        if logits.shape[-1] != len(self.anchors):
+            raise ValueError(
+                f"AnchorMixture asked for {len(self.anchors)} logits per point, one per anchor, got {logits.shape[-1]}. "
+                f"Give the network an output of size {len(self.anchors)}."
+            )
+        if self.mode == "argmax":
+            return self.anchors[logits.argmax(-1)]
+        return torch.tensordot(logits.softmax(-1), self.anchors.to(logits.dtype), 1)
+
+    def label(self, y: Tensor) -> Tensor:
+        """The index of the nearest anchor: (*batch, *point) -> (*batch,)."""
+        flat = self.anchors.flatten(1).to(y.dtype)
+        points = y.reshape(-1, flat.shape[1])
+        nearest = [torch.cdist(part, flat).argmin(1) for part in points.split(4_096)]
+        return torch.cat(nearest).reshape(y.shape[: y.dim() - self.anchors.dim() + 1])
+
+    def loss(self, x: Tensor, label: Tensor, *context, **keywords) -> Tensor:
+        """Mean over points of |p - e_label|^2."""
+        return simplex_error(self.net(x, *context, **keywords), label).mean()
+
+
+def simplex_error(logits: Tensor, label: Tensor) -> Tensor:
+    """|softmax(logits) - e_label|^2 = |p|^2 - 2 p_label + 1: (*batch, n), (*batch,) -> (*batch,)."""
+    p = logits.softmax(-1)
+    return p.square().sum(-1) - 2 * p.gather(-1, label[..., None])[..., 0] + 1
+
+
 class MLPBlock(nn.Module):
     """Linear, ReLU, Linear (depth hidden layers of `width`); a point's shape is flattened inside."""
 

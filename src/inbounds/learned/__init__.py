@@ -1,0 +1,5 @@
+"""Sets known only by samples."""
+
+from .flow import Flow, FlowTraining, VelocityNet, denoising
+
+__all__ = ["Flow", "FlowTraining", "VelocityNet", "denoising"]

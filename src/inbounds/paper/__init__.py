@@ -1,0 +1,1 @@
+"""The paper's experiments: names, presets, published numbers, table. Nothing outside this folder knows them."""

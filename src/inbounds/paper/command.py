@@ -1,0 +1,127 @@
+"""`inbounds table`: train what is missing, print the table."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from pathlib import Path
+
+import torch
+
+from ..train.executors import Executor, Local, Ray, WorkFailed, execute
+from ..train.progress import Progress, relative, time_text
+from ..train.store import Store, StoreError, publish
+from .cells import open_job, units
+from .datasets import prepare
+from .presets import DATASETS, PRESETS, ROWS, Preset
+from .table import cells, csv_text, json_text, markdown, show
+
+
+class Refused(Exception):
+    """Bad request; the message says what was asked, what arrived, what to write."""
+
+
+def run(args) -> int:
+    try:
+        return table(args)
+    except (Refused, StoreError, WorkFailed, ValueError) as error:
+        print(f"inbounds table: {error}", file=sys.stderr)
+        return 2 if isinstance(error, Refused | ValueError) else 1
+    except KeyboardInterrupt:
+        print("\nStopped. Nothing finished is lost: the same command goes on from here.", file=sys.stderr)
+        return 130
+
+
+def table(args) -> int:
+    torch.set_num_threads(1)
+    datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS)
+    preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs)
+    own = user_files(args.data, datasets)
+    store = Store(args.out or f"runs/{preset.name}")
+    store.prepare()
+    references = []
+    for name in datasets:
+        print(f"data: {name}" + (f" from {args.data}" if name in own else ""), flush=True)
+        references.append(prepare(name, store, preset.large, args.data))
+    todo = units(preset, references, rows)
+    missing = [u for u in todo if not store.run(u.config).done]
+    if missing and not agreed(args, preset, sum(u.cost for u in missing)):
+        return 0
+    if missing:
+        executor = connect(args, store)
+        with Progress(todo, store, executor.workers) as watch:
+            execute(todo, store, executor, watch)
+    return publish_table(args, preset, references, rows, store, own)
+
+
+def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, own: list[str]) -> int:
+    found = cells(preset, references, rows, store, own)
+    if not found:
+        raise Refused("There is no cell to show: Exp rows are undefined on the disk, which has a boundary.")
+    about = {
+        "command": args.line,
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}",
+        "preset": preset.name,
+    }
+    show(found, preset)
+    for name, text in {
+        "table.json": json_text(found, about),
+        "table.csv": csv_text(found),
+        "table.md": markdown(found, preset),
+    }.items():
+        publish(store.folder / name, text.encode())
+    print(f"\nWritten: {relative(store.folder.resolve() / 'table.md')}, table.csv, table.json; runs in {relative(store.folder.resolve())}/runs")
+    return 0
+
+
+def connect(args, store: Store) -> Executor:
+    if args.address and args.executor != "ray":
+        raise Refused(f"--address {args.address} asked for a Ray cluster, got --executor {args.executor}. Write --executor ray.")
+    if args.executor == "ray":
+        return Ray(store, open_job, args.address)
+    return Local(store, open_job, args.workers)
+
+
+def agreed(args, preset: Preset, seconds: float) -> bool:
+    """The long preset says how long it will take and waits for --yes."""
+    workers = args.workers or os.cpu_count() or 1
+    if preset.name != "paper":
+        return True
+    print(f"Estimated time: {time_text(seconds / workers)} on {workers} cores ({time_text(seconds)} of one core). It can be stopped and resumed at any time.")
+    if args.yes:
+        return True
+    print("Add --yes to start.")
+    return False
+
+
+def chosen(option: str, text: str | None, known: tuple[str, ...]) -> list[str]:
+    names = [t.strip() for t in text.split(",") if t.strip()] if text else list(known)
+    unknown = [n for n in names if n not in known]
+    if unknown or not names:
+        raise Refused(f"{option} asked for names among {','.join(known)}, got {text!r}.")
+    return list(dict.fromkeys(names))
+
+
+def depths(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        numbers = tuple(int(t) for t in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
+        raise Refused(f"--depths asked for whole numbers >= 1 such as 4,6,8, got {text!r}.")
+    return numbers
+
+
+def user_files(folder: str | None, datasets: list[str]) -> list[str]:
+    if folder is None:
+        return []
+    if not Path(folder).is_dir():
+        raise Refused(f"--data asked for a folder with files such as sphere.npz, got {folder!r}, which is not a folder.")
+    found = [d for d in datasets if (Path(folder) / f"{d}.npz").exists()]
+    if not found:
+        raise Refused(f"--data {folder} asked for at least one of {', '.join(f'{d}.npz' for d in datasets)}; there is none.")
+    return found

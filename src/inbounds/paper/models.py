@@ -1,0 +1,113 @@
+"""The rows of the table as networks. Feed-forward blocks for single points, attention blocks for flocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..core import ConstraintSet, LieGroup
+from ..data.pairs import Pairs, generator
+from ..nets import FAA, IAA, AnchorMixture, AttentionBlock, Flat, MLPBlock, simplex_error
+from ..sets import Euclidean
+from ..steps import Exponential, GroupExponential, Projection, Step
+from ..train.training import Problem, mse
+
+ANCHORS = 100
+HEADS = 3
+WIDTH = {"cs": 2_048, "flock": 256}  # of the encoder's feed-forward layer: the paper's on cs, ours on flock
+WIDE = 64  # hidden units of a block in the wide rows
+WIDE_ATTENTION = {"heads": 4, "dim": 64, "width": 128}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where a network lives: its set, whether points come in groups, the dataset's encoder width."""
+
+    M: ConstraintSet
+    tokens: bool
+    width: int = 0
+    wide: bool = False
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.M.shape)
+
+    def block(self, out: int) -> nn.Module:
+        if self.wide and self.tokens:
+            return AttentionBlock(self.M.shape, out, **WIDE_ATTENTION)
+        if self.tokens:
+            return AttentionBlock(self.M.shape, out, heads=HEADS, width=self.width)
+        return MLPBlock(self.M.shape, out, width=WIDE if self.wide else None)
+
+    def layers(self, step: Step, depth: int, head: bool = True) -> IAA:
+        """`depth` blocks with the step between them; transformers end with a linear map inside the last step."""
+        if not (head and self.tokens and not self.wide):
+            return IAA([self.block(step.size) for _ in range(depth)], step)
+        blocks = [self.block(step.size) for _ in range(depth - 1)] + [self.block(self.size)]
+        return IAA(blocks, step, head=nn.Linear(self.size, step.size))
+
+    def regular(self, depth: int, head: bool = True) -> IAA:
+        """Unconstrained: the same layers in Euclidean space."""
+        return self.layers(Projection(Euclidean(*self.M.shape)), depth, head)
+
+    def regular_to(self, size: int, depth: int) -> nn.Module:
+        """Unconstrained layers, then a linear map to `size` numbers per point."""
+        return nn.Sequential(self.regular(depth, head=False), Flat(self.M.shape), nn.Linear(self.size, size))
+
+
+def exponential(M: ConstraintSet) -> Step:
+    """On groups the group's, elsewhere the Riemannian exponential."""
+    return GroupExponential(M) if isinstance(M, LieGroup) else Exponential(M)  # type: ignore[arg-type]
+
+
+def exp_faa(s: Shape, depth: int) -> FAA:
+    step = exponential(s.M)
+    net = s.regular_to(step.size, depth) if isinstance(step, GroupExponential) or s.tokens else s.regular(depth)
+    return FAA(net, step, base=nn.Identity())
+
+
+# row: (shape, depth, learned set) -> network
+NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
+    "regular": lambda s, depth, flow: s.regular(depth),
+    "proj-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
+    "exp-iaa": lambda s, depth, flow: s.layers(exponential(s.M), depth),
+    "flow-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth),  # type: ignore[arg-type]
+    "prob": lambda s, depth, flow: s.regular_to(ANCHORS, depth),
+    "proj-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
+    "exp-faa": lambda s, depth, flow: exp_faa(s, depth),
+    "flow-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(flow)),  # type: ignore[arg-type]
+    "wide-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
+    "wide-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
+}
+
+
+def build(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None) -> nn.Module:
+    shape = Shape(pairs.set, bool(pairs.tokens), WIDTH.get(pairs.name, 256), wide=row.startswith("wide"))
+    return NETWORKS[row](shape, depth, flow)
+
+
+def anchors(pairs: Pairs) -> Tensor:
+    """100 training targets, single agents of flocks."""
+    y = pairs["train"][1].reshape(-1, *pairs.set.shape)
+    return y[torch.randperm(len(y), generator=generator(0, stream=77))[:ANCHORS]]
+
+
+def problem(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None = None) -> Problem:
+    """What a row learns on a dataset."""
+    (x, y), (x_val, y_val) = pairs["train"], pairs["val"]
+
+    def fresh() -> nn.Module:
+        return build(row, pairs, depth, flow)
+
+    if row != "prob":
+        return Problem(fresh, x, y, x_val, y_val, mse, lambda output: output)
+    mixture = AnchorMixture(nn.Identity(), anchors(pairs))
+
+    def loss(logits: Tensor, label: Tensor) -> Tensor:
+        return simplex_error(logits, label).flatten(1).mean(1)
+
+    return Problem(fresh, x, mixture.label(y), x_val, y_val, loss, mixture.read)

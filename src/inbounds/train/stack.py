@@ -1,0 +1,179 @@
+"""K models of one architecture with their parameters in one (K, P) tensor, evaluated together.
+
+Three ways to evaluate them, equal up to rounding:
+- batched: every nn.Linear becomes one batched matrix product over (K, rows, in); everything else maps over leading dims anyway.
+- vmapped: torch.func.vmap over the parameters, for any module.
+- looped: one model after the other in small blocks of rows, for large models (transformers), which gain nothing from stacking.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..core import ConstraintSet
+from ..learned.flow import Flow
+from ..nets import FAA, IAA, AttentionBlock, Flat, MLPBlock
+from ..steps import Step
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # (K, rows, ...) outputs and targets -> (K,)
+
+# modules without parameters of their own that map over leading dims
+TRANSPARENT = (nn.Sequential, nn.ModuleList, nn.Identity, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Softplus, nn.ELU, nn.LeakyReLU)
+OURS = (IAA, FAA, MLPBlock, Flat, Step, ConstraintSet)
+
+
+def batchable(model: nn.Module) -> bool:
+    """Whether every parameter belongs to an nn.Linear or to IAA's dt, in modules that map over leading dims."""
+    inside_flow = {id(m) for f in model.modules() if isinstance(f, Flow) for m in f.modules()}
+    return all(_maps(m) for m in model.modules() if id(m) not in inside_flow)
+
+
+def _maps(m: nn.Module) -> bool:
+    if type(m) is nn.Linear:
+        return m.bias is not None
+    if isinstance(m, IAA):
+        return m.head is None
+    if isinstance(m, FAA):
+        return m.point is None
+    return (type(m) in TRANSPARENT or isinstance(m, OURS)) and not any(p.requires_grad for p in m.parameters(recurse=False))
+
+
+class BatchedLinear(nn.Module):
+    """y_k = x_k W_k^T + b_k: (K, *rows, in) -> (K, *rows, out)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)  # (K, out, in), (K, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.shape[1:-1]
+        x = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
+        y = torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.mT)
+        return y if len(rows) == 1 else y.unflatten(1, rows)
+
+
+class Stack:
+    """K models with equal parameter shapes. `theta` (K, P) holds their parameters; write into it in place."""
+
+    def __init__(self, models: Sequence[nn.Module], how: str = "auto", block: int = 25):
+        self.models = list(models)
+        self.names = [n for n, p in self.models[0].named_parameters() if p.requires_grad]
+        if not self.names:
+            raise ValueError("A stack asked for models with parameters to train, got none.")
+        self.shapes = [self.models[0].get_parameter(n).shape for n in self.names]
+        self.theta = torch.stack([self._flat(m) for m in self.models])
+        self.how = how if how != "auto" else _choose(self.models[0])
+        self.block = block
+        self._bind()
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+    def _flat(self, model: nn.Module) -> Tensor:
+        for name, shape in zip(self.names, self.shapes, strict=True):
+            if model.get_parameter(name).shape != shape:
+                raise ValueError(f"A stack asked for models of equal shape, got {name} of {tuple(shape)} and another.")
+        return torch.cat([model.get_parameter(n).detach().reshape(-1) for n in self.names])
+
+    def _views(self) -> dict[str, Tensor]:
+        """name -> (K, *shape), sharing theta's memory."""
+        parts = self.theta.split([math.prod(s) for s in self.shapes], 1)
+        return {n: p.unflatten(1, s) if len(s) > 1 else p for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
+
+    def _bind(self) -> None:
+        views = self._views()
+        self.turned: set[str] = set()  # leaves with the layers in front, see _batch
+        if self.how == "batched":
+            self.net = copy.deepcopy(self.models[0])
+            self.leaves = _batch(self.net, views)
+            self.turned = {n for n in views if isinstance(self.net.get_submodule(n.rpartition(".")[0]), IAA)}
+        elif self.how == "vmapped":
+            self.net = self.models[0]
+            self.leaves = {n: v.detach().requires_grad_() for n, v in views.items()}
+        else:
+            for k, model in enumerate(self.models):
+                for name, view in views.items():
+                    _set(model, name, nn.Parameter(view[k]))
+            self.net, self.leaves = nn.ModuleList(self.models), {}
+
+    def train(self, mode: bool = True) -> None:
+        """Learned flows keep their training solver: their evaluation solver is for the finished model."""
+        self.net.train(mode)
+        for m in self.net.modules():
+            if isinstance(m, Flow):
+                m.train()
+
+    def outputs(self, x: Tensor) -> Tensor:
+        """x (K, rows, ...) -> (K, rows, ...)."""
+        if self.how == "batched":
+            return self.net(x)
+        if self.how == "looped":
+            return torch.stack([torch.cat([m(part) for part in xk.split(self.block)]) for m, xk in zip(self.models, x, strict=True)])
+        return torch.vmap(lambda p, xk: functional_call(self.net, p, (xk,)), randomness="different")(self.leaves, x)
+
+    def gradients(self, x: Tensor, target: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+        """Losses (K,) and their gradients (K, P)."""
+        if self.how == "looped":
+            pairs = [self._one(m, xk, yk, loss) for m, xk, yk in zip(self.models, x, target, strict=True)]
+            return torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs])
+        losses = loss(self.outputs(x), target)
+        grads = torch.autograd.grad(losses.sum(), list(self.leaves.values()))
+        return losses.detach(), torch.cat([self._rows(n, g) for n, g in zip(self.leaves, grads, strict=True)], 1)
+
+    def _rows(self, name: str, g: Tensor) -> Tensor:
+        """A leaf's gradient as (K, n)."""
+        return g[..., 0, 0].mT if name in self.turned else g.reshape(len(self), -1)
+
+    def _one(self, model: nn.Module, x: Tensor, target: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
+        """One model's loss and gradient, a block of rows at a time: it stays in the cache."""
+        leaves = [model.get_parameter(n) for n in self.names]
+        value, total = x.new_zeros(()), None
+        for xb, yb in zip(x.split(self.block), target.split(self.block), strict=True):
+            share = len(xb) / len(x) * loss(model(xb)[None], yb[None])[0]
+            g = torch.cat([g.reshape(-1) for g in torch.autograd.grad(share, leaves)])
+            total = g if total is None else total.add_(g)
+            value = value + share.detach()
+        assert total is not None
+        return value, total
+
+    def tensors(self, k: int, theta: Tensor | None = None) -> dict[str, Tensor]:
+        """Model k's parameters by name, copied."""
+        parts = (self.theta if theta is None else theta)[k].split([math.prod(s) for s in self.shapes])
+        return {n: p.reshape(s).clone() for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
+
+
+def _choose(model: nn.Module) -> str:
+    if batchable(model):
+        return "batched"
+    heavy = any(isinstance(m, nn.TransformerEncoderLayer | AttentionBlock) for m in model.modules())
+    return "looped" if heavy else "vmapped"
+
+
+def _batch(net: nn.Module, views: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Turn every nn.Linear of net into a BatchedLinear on the views; IAA's dt becomes (layers, K, 1, 1). Returns the leaves."""
+    leaves: dict[str, Tensor] = {}
+    for name in views:
+        owner, _, last = name.rpartition(".")
+        module = net.get_submodule(owner)
+        if isinstance(module, IAA):
+            module.dt = nn.Parameter(views[name].mT[..., None, None])
+            leaves[name] = module.dt
+        elif last == "weight":
+            batched = BatchedLinear(views[name], views[f"{owner}.bias" if owner else "bias"])
+            _set(net, owner, batched)
+            leaves[name] = batched.weight
+        else:
+            leaves[name] = net.get_parameter(name)  # the bias of a layer that has just been replaced
+    return leaves
+
+
+def _set(net: nn.Module, name: str, value: Any) -> None:
+    owner, _, last = name.rpartition(".")
+    setattr(net.get_submodule(owner), last, value)

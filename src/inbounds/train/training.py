@@ -1,0 +1,171 @@
+"""Training of a stack, one epoch at a time; it can stop after any epoch and go on bit for bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..data.pairs import generator
+from .optimizer import Plateau, StackedAdamW
+from .stack import Loss, Stack
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The paper's by default. `every`: epochs between evaluations; `patience`: epochs without progress before lr falls."""
+
+    epochs: int = 10_000
+    batch: int = 500
+    lr: float = 1e-3
+    every: int = 100
+    patience: int = 1_000
+    factor: float = 0.5
+
+    def __post_init__(self):
+        for name in ("epochs", "batch", "every", "patience"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"Protocol asked for a whole number {name} >= 1, got {getattr(self, name)!r}.")
+        if not self.lr > 0:
+            raise ValueError(f"Protocol asked for lr > 0, got {self.lr!r}.")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of a stack."""
+
+    seed: int
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a stack learns: outputs of `build()` on x against `target` under `loss`; `read` turns an output into a prediction of y.
+
+    Validation is the mean squared error of read(output) against y, whatever the loss is.
+    """
+
+    build: Callable[[], nn.Module]
+    x: Tensor
+    target: Tensor
+    x_val: Tensor
+    y_val: Tensor
+    loss: Loss
+    read: Callable[[Tensor], Tensor]
+
+
+def mse(output: Tensor, y: Tensor) -> Tensor:
+    """Mean over rows and coordinates: (K, rows, ...) -> (K,)."""
+    return (output - y).square().flatten(1).mean(1)
+
+
+def built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """build() with its random numbers from the seed, and nobody else's touched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()
+
+
+class StackTraining:
+    """K = len(members) models. Equal to K separate runs: own start, data order, decay, schedule, best checkpoint."""
+
+    def __init__(self, problem: Problem, protocol: Protocol, members: Sequence[Member], how: str = "auto", compile: bool = False):
+        self.problem, self.protocol, self.members = problem, protocol, list(members)
+        self.stack = Stack([built(problem.build, m.seed) for m in members], how)
+        theta = self.stack.theta
+        decay = torch.tensor([m.weight_decay for m in members], dtype=theta.dtype)
+        self.optimizer = StackedAdamW(theta, torch.full_like(decay, protocol.lr), decay)
+        self.plateau = Plateau(len(members), protocol.factor, protocol.patience)
+        self.epoch, self.epochs = 0, protocol.epochs
+        self.best, self.best_theta = torch.full((len(members),), math.inf, dtype=torch.float64), theta.clone()
+        self.best_epoch = torch.zeros(len(members), dtype=torch.int64)
+        self.diverged = torch.full((len(members),), -1, dtype=torch.int64)  # the epoch, -1 for never
+        self.value = torch.full((len(members),), math.nan)
+        if compile:
+            self.stack.net.compile(dynamic=False)
+
+    @property
+    def done(self) -> bool:
+        return self.epoch >= self.epochs or bool(self.optimizer.frozen.all())
+
+    @property
+    def steps(self) -> int:
+        return self.epoch * math.ceil(len(self.problem.x) / self.protocol.batch)
+
+    def advance(self) -> dict | None:
+        """One epoch. Returns a line of metrics when the models were evaluated."""
+        order = self._order()
+        x, target = self.problem.x[order], self.problem.target[order]  # (K, N, ...)
+        self.stack.train()
+        for xb, yb in zip(x.split(self.protocol.batch, 1), target.split(self.protocol.batch, 1), strict=True):
+            self._step(xb, yb)
+        self.epoch += 1
+        if self.epoch % self.protocol.every == 0 or self.epoch == self.epochs:
+            return self._evaluate()
+        return None
+
+    def _order(self) -> Tensor:
+        """(K, N): a permutation per model, from its seed and the epoch alone."""
+        n = len(self.problem.x)
+        orders = {s: torch.randperm(n, generator=generator(s, stream=1_000 + self.epoch)) for s in {m.seed for m in self.members}}
+        return torch.stack([orders[m.seed] for m in self.members])
+
+    def _step(self, x: Tensor, target: Tensor) -> None:
+        self.value, grad = self.stack.gradients(x, target, self.problem.loss)
+        bad = ~torch.isfinite(self.value + grad.sum(1)) & ~self.optimizer.frozen
+        if bad.any():
+            self.optimizer.freeze(bad)
+            self.diverged[bad] = self.epoch
+        self.optimizer.step(grad)
+
+    @torch.no_grad()
+    def _evaluate(self) -> dict:
+        self.stack.train(False)
+        loss = self.validation()
+        loss = torch.where(self.optimizer.frozen | loss.isnan(), math.inf, loss)
+        better = loss < self.best
+        self.best = torch.where(better, loss, self.best)
+        self.best_theta[better] = self.stack.theta[better]
+        self.best_epoch[better] = self.epoch
+        since = self.epoch % self.protocol.every or self.protocol.every
+        self.plateau.step(loss, since, self.optimizer.lr)
+        return {"epoch": self.epoch, "train": self.value.tolist(), "val": loss.tolist(), "lr": self.optimizer.lr.tolist()}
+
+    def validation(self) -> Tensor:
+        """Mean squared error of the predictions on the validation split, (K,) in float64."""
+        total = torch.zeros(len(self.members), dtype=torch.float64)
+        for x, y in zip(self.problem.x_val.split(2_000), self.problem.y_val.split(2_000), strict=True):
+            out = self.problem.read(self.stack.outputs(x.expand(len(self.members), *x.shape)))
+            total += len(x) * mse(out.double(), y.double())
+        return total / len(self.problem.x_val)
+
+    def model(self, k: int, best: bool = True) -> nn.Module:
+        """Model k by itself, from its best checkpoint."""
+        net = built(self.problem.build, self.members[k].seed)
+        net.load_state_dict(self.stack.tensors(k, self.best_theta if best else None), strict=False)
+        return net.eval()
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that changes, by name."""
+        return {
+            "theta": self.stack.theta,
+            "best": self.best,
+            "best_theta": self.best_theta,
+            "best_epoch": self.best_epoch,
+            "diverged": self.diverged,
+            "epoch": torch.tensor(self.epoch),
+            "value": self.value,
+            **self.optimizer.state(),
+            **self.plateau.state(),
+        }
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.stack.theta.copy_(state["theta"])
+        for name in ("best", "best_theta", "best_epoch", "diverged", "value"):
+            setattr(self, name, state[name].clone())
+        self.epoch = int(state["epoch"])
+        self.optimizer.restore(state)
+        self.plateau.restore(state)
