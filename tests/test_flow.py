@@ -122,6 +122,13 @@ def test_rows_that_are_not_finite_do_not_stop_the_others():
     assert M.project(x[:0]).shape == (0, 3)
 
 
+@pytest.mark.parametrize("mode", [True, False])
+def test_finite_points_stay_finite(mode):
+    M = Flow(VelocityNet(3, 16, 2), 3, 1.0).train(mode)
+    x = torch.tensor([0.0, 1e-30, 1e10, 1e30])[:, None].expand(4, 3).requires_grad_(mode)
+    assert M.project(x).isfinite().all()
+
+
 def test_too_few_steps_and_broken_fields_raise():
     with pytest.raises(RuntimeError, match=r"4 of 4 rows did not reach t = 0 in 3 RK45 steps.*max_steps"):
         flow(max_steps=3).project(points(4, 3))
@@ -288,14 +295,16 @@ def test_big_validation_sets_are_thinned_over_all_times():
     assert len(t._val[1]) == FlowTraining.PAIRS and len(t._val[1].unique()) == 30
 
 
-def test_a_resumed_run_has_the_bits_of_a_straight_one():
-    straight = training()
+@pytest.mark.parametrize("knobs", [{}, {"lr": 1.0, "patience": 0}])
+def test_a_resumed_run_has_the_bits_of_a_straight_one(knobs):
+    straight = training(**knobs)
     losses = [straight.advance() for _ in range(6)]
-    first = training()
+    first = training(**knobs)
     assert [first.advance() for _ in range(3)] == losses[:3]
+    assert first.lr < 1.0  # halved, in the second run
     saved = first.state()
     torch.randn(7)  # the caller's own randomness is no part of it
-    second = training(seed=0)
+    second = training(**knobs)
     second.restore(saved)
     assert [second.advance() for _ in range(3)] == losses[3:]
     want, got = straight.state(), second.state()
@@ -350,6 +359,25 @@ def test_epoch_sizes():
     full, capped = training(), training(batches=3)
     full.advance(), capped.advance()
     assert steps(full) == math.ceil(60 * 30 / 64) and steps(capped) == 3
+
+
+def test_every_epoch_has_new_velocities():
+    t, drawn = training(batches=1), []
+    draw = t._velocities
+    t._velocities = lambda x: drawn.append(draw(x)) or drawn[-1]
+    t.advance(), t.advance()
+    assert len(drawn) == 2 and not (drawn[0] == drawn[1]).any()
+
+
+def test_gradients_are_clipped():
+    """To nothing: below its eps, Adam does not move."""
+    moved = {}
+    for clip in (1.0, 1e-15):
+        t = training(clip=clip, weight_decay=0.0)
+        start = t.state()["net.out.weight"]
+        t.advance()
+        moved[clip] = float((t.state()["net.out.weight"] - start).abs().max())
+    assert moved[1.0] > 1e-3 and moved[1e-15] < 1e-6
 
 
 @pytest.fixture(scope="module")

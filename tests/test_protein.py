@@ -216,6 +216,11 @@ def test_seed_decides(pairs):
     assert protein(seed=1).fingerprint() != pairs.fingerprint()
 
 
+def test_seed_decides_which_proteins_are_tested(shipped):
+    zero, one = (groups_by_split(protein(seed=seed), shipped)["test"] for seed in (0, 1))
+    assert len(zero & one) < len(zero) / 2
+
+
 def test_splits_do_not_depend_on_the_order_of_chains(shipped):
     """Which proteins go where depends on their names, not on the order in which they arrive."""
     a, b = (groups_by_split(protein(SMALL, chains=chains), shipped) for chains in (shipped[:30], shipped[:30][::-1]))
@@ -287,6 +292,14 @@ def atom(label, pos, altloc="\0", occ=1.0):
     return a
 
 
+def ligand(number, name, label, element):
+    r = gemmi.Residue()
+    r.name, r.seqid = name, gemmi.SeqId(number, " ")
+    r.add_atom(atom(label, [1.0, 2.0, 3.0]))
+    r[0].element = gemmi.Element(element)
+    return r
+
+
 def write(st, path):
     text = st.make_mmcif_document().as_string() if "cif" in path.name else st.make_pdb_string()
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
@@ -313,18 +326,16 @@ def test_structures_read_back(tmp_path, two, name):
 
 @pytest.mark.parametrize("name", ["x.pdb", "x.cif"])
 def test_only_protein_of_the_first_model(tmp_path, two, name):
+    """Not the second model, nor water, a calcium ion (an atom called CA), a sugar, a free amino acid."""
     st = structure_of(two)
-    chain = st[0]["A"]
-    water, ion, sugar = gemmi.Residue(), gemmi.Residue(), gemmi.Residue()
-    for k, (r, label, label_name) in enumerate([(water, "HOH", "O"), (ion, "CA", "CA"), (sugar, "GLC", "C1")]):
-        r.name, r.seqid, r.het_flag = label, gemmi.SeqId(900 + k, " "), "H"
-        r.add_atom(atom(label_name, [1.0, 2.0, 3.0]))
-        if label == "CA":
-            r[0].element = gemmi.Element("Ca")
-        chain.add_residue(r)
-    second = st[0].clone()
-    second.num = 2
-    st.add_model(second)
+    other = structure_of([Chain(c.id, c.atoms + 1.0) for c in two])[0]
+    other.num = 2
+    free = residue_of(two[0].atoms[0] + 30.0, 903, "GLU")
+    ligands = [("HOH", "O", "O"), ("CA", "CA", "Ca"), ("GLC", "C1", "C")]
+    for r in (*(ligand(900 + k, *what) for k, what in enumerate(ligands)), free):
+        r.het_flag, r.entity_type = "H", gemmi.EntityType.Water if r.name == "HOH" else gemmi.EntityType.NonPolymer
+        st[0]["A"].add_residue(r)
+    st.add_model(other)
     st.setup_entities()
     back = read_structure(write(st, tmp_path / name))
     assert [len(c.atoms) for c in back] == [40, 30]
@@ -404,13 +415,14 @@ def test_proteinnet_reads_back(tmp_path, two, name, form):
     assert torch.isnan(back[0].atoms[7]).all()
 
 
-def test_proteinnet_streams(tmp_path, two):
+@pytest.mark.parametrize("rest", ["[ID]\n2XYZ_1_A\n[PRIMARY]\nAAA", "nonsense", "[ID]\n[ID]\n"])
+def test_proteinnet_streams(tmp_path, two, rest):
     """The first record arrives before the second, which is malformed, is looked at."""
     path = tmp_path / "validation"
-    path.write_text(record(two[0], "1ABC_1_A") + "[ID]\n2XYZ_1_A\n[PRIMARY]\nAAA\nnonsense [")
+    path.write_text(record(two[0], "1ABC_1_A") + rest)
     chains = read_proteinnet(path)
     assert next(chains).id == "1ABC_1_A"
-    with pytest.raises(ValueError, match="2XYZ_1_A"):
+    with pytest.raises(ValueError, match=r"validation, (record 2XYZ_1_A|record without id|line 34)"):
         next(chains)
 
 

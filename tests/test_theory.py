@@ -32,6 +32,17 @@ def mlp(size_in, size_out, width=32, seed=0):
     return nn.Sequential(nn.Linear(size_in, width), nn.Tanh(), nn.Linear(width, size_out)).double()
 
 
+class Near(nn.Module):
+    """target + scale net(x) for the inputs of one test: a network whose error is known."""
+
+    def __init__(self, target, net, scale=1.0):
+        super().__init__()
+        self.target, self.net, self.scale = target, net, scale
+
+    def forward(self, x):
+        return self.target + self.scale * self.net(x).reshape(self.target.shape)
+
+
 WORLD = ib.BoxMinusBalls([0.0, 0.0], [4.0, 3.0], [[1.2, 1.9], [1.7, 1.1], [3.0, 0.45]], [0.6, 0.55, 0.6])
 SETS = {"sphere": ib.Sphere(3), "small sphere": ib.Sphere(3, radius=0.3), "disk": ib.Ball(2), "SO(3)": ib.SO(3), "world": WORLD}
 REACH = {name: M.reach for name, M in SETS.items()}
@@ -177,6 +188,17 @@ def two_winds(name, speed, angle, horizon):
     return 2 * speed * math.sin(angle / 2), exact
 
 
+@pytest.mark.parametrize("name", STAGNATION)
+def test_flow_bound_is_sharp(name):
+    """L = 0: all growth comes from U / reach, and reaches it. Two per cent less would be a false theorem."""
+    M, speed = STAGNATION[name][0], 0.5
+    horizon = 3 * M.reach / speed
+    delta, error = two_winds(name, speed, 1e-3, horizon)
+    assert error <= theory.flow_bound(delta, horizon, 0.0, speed, M.reach) <= 1.001 * error
+    assert error > theory.flow_bound(delta, horizon, 0.0, 0.98 * speed, M.reach)
+    assert error > theory.flow_bound(delta, horizon, 0.0, speed, 1.02 * M.reach)
+
+
 def printed_flow_bound(delta, horizon, lipschitz, speed, reach, exponent=lambda z: math.exp(z - 1)):
     a = 2 * (lipschitz + speed**2 / reach + 0.5)
     return math.sqrt(delta**2 / a * exponent(a * horizon))
@@ -273,10 +295,8 @@ def test_projected_networks_obey_the_output_bound(name):
         F = M.project(F)
         regimes = set()
         for noise in (0.03, 0.3, 3.0, 30.0):
-            net = mlp(5, size, seed=2)
-            u = M._flat(F) + noise * net(x)
-            faa = ib.FAA(nn.Identity(), ib.Projection(M))
-            eps, error = length(M, F - u.reshape(F.shape)), length(M, F - faa(u))
+            net = Near(F, mlp(5, size, seed=2), noise)
+            eps, error = length(M, F - net(x)), length(M, F - ib.FAA(net, ib.Projection(M))(x))
             assert (error <= 2 * eps * SLIGHTLY).all()
             bound = torch.tensor([theory.output_bound(e, REACH[name]) for e in eps.tolist()], dtype=F64)
             assert (error <= bound * SLIGHTLY + 1e-12).all()
@@ -383,17 +403,6 @@ def test_shift_as_long_as_eta_is_too_long():
 # --- Theorem 3.3: exponential outputs ------------------------------------------------------------------------
 
 
-class NearLog(nn.Module):
-    """log_p F(x) + noise(x), as a network with its error known."""
-
-    def __init__(self, log, noise):
-        super().__init__()
-        self.log, self.noise = log, noise
-
-    def forward(self, x):
-        return self.log + self.noise(x).reshape(self.log.shape)
-
-
 @pytest.mark.parametrize("name", ["sphere", "small sphere", "SO(3)"])
 @pytest.mark.parametrize("noise", [1e-3, 0.5, 20.0])
 def test_exponential_networks_obey_the_bound(name, noise):
@@ -407,11 +416,11 @@ def test_exponential_networks_obey_the_bound(name, noise):
     net = mlp(4, size, seed=3)
     with torch.no_grad():
         net[2].weight.mul_(noise), net[2].bias.mul_(noise)
-        faa = ib.FAA(NearLog(f, net), ib.Exponential(M), base=p)
+        faa = ib.FAA(Near(f, net), ib.Exponential(M), base=p)
         delta = length(M, M.tangent(p.expand_as(F), net(x).reshape(F.shape)))
         error = M.geodesic_distance(F, faa(x))
     lipschitz = theory.exp_lipschitz(0.0)
-    assert (error <= theory.exponential_bound(1.0, lipschitz) * delta + 1e-7).all()  # acos-free distances: 1e-7 at antipodes
+    assert (error <= theory.exponential_bound(1.0, lipschitz) * delta + 1e-7).all()  # log has half the digits at antipodes
     l2, d2 = (float(v.square().mean().sqrt()) for v in (error, delta))
     assert l2 <= theory.exponential_bound(d2, lipschitz) * SLIGHTLY
     assert noise > 1e-2 or l2 > 0.3 * d2

@@ -31,7 +31,9 @@ def gallery_options(parser: argparse.ArgumentParser) -> None:
 
 
 def table_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--preset", choices=("quick", "standard", "paper"), default="quick", help="how long to train (%(default)s)")
+    parser.add_argument(
+        "--preset", choices=("quick", "standard", "paper"), default="quick", help="how long to train (%(default)s)"
+    )
     parser.add_argument("--datasets", metavar="NAME,NAME", help="among sphere,disk,so3,cs,flock,protein (all)")
     parser.add_argument(
         "--models",

@@ -29,7 +29,9 @@ def load_npz(path: str | Path, name: str, M: ConstraintSet, tokens: bool = False
     for split in SPLITS:
         x, y = arrays[f"X_{split}"], arrays[f"Y_{split}"]
         if x.shape != y.shape:
-            raise ValueError(f"{path}: X_{split} and Y_{split} asked for the same shape, got {tuple(x.shape)} and {tuple(y.shape)}.")
+            raise ValueError(
+                f"{path}: X_{split} and Y_{split} asked for the same shape, got {tuple(x.shape)} and {tuple(y.shape)}."
+            )
         kept[split] = _sound(path, split, x, y, M, notes)
     splits = ranges({s: len(kept[s][0]) for s in SPLITS})
     x, y = (torch.cat([kept[s][i] for s in SPLITS]) for i in (0, 1))
@@ -52,10 +54,14 @@ def _arrays(path: Path) -> dict:
         with np.load(path, allow_pickle=False) as file:
             missing = [a for a in wanted if a not in file]
             if missing:
-                raise ValueError(f"{path} asked for arrays {', '.join(wanted)}; missing: {', '.join(missing)}; has {sorted(file)}.")
+                raise ValueError(
+                    f"{path} asked for arrays {', '.join(wanted)}; missing: {', '.join(missing)}; has {sorted(file)}."
+                )
             return {a: _array(path, file, a) for a in wanted}
     except (zipfile.BadZipFile, EOFError, AttributeError) as error:
-        raise ValueError(f"{path} is not a .npz file ({error}). Write it with numpy.savez({path.name!r}, X_train=...).") from error
+        raise ValueError(
+            f"{path} is not a .npz file ({error}). Write it with numpy.savez({path.name!r}, X_train=...)."
+        ) from error
 
 
 def _array(path: Path, file, name: str):
@@ -79,7 +85,8 @@ def _points(path: Path, name: str, raw, M: ConstraintSet, tokens: bool) -> Tenso
     if x.dim() != lead + len(M.shape) or x.shape[lead:] != M.shape or not x.numel():
         rows = "(N, agents" if tokens else "(N"
         raise ValueError(
-            f"{path}: {name} asked for {rows}, {size}) or {rows}, {', '.join(map(str, M.shape))}), points of {M!r}, got {raw.shape}."
+            f"{path}: {name} asked for points of {M!r}, {rows}, {size}) or {rows}, {', '.join(map(str, M.shape))}), "
+            f"got {raw.shape}."
         )
     bad = (~torch.isfinite(x)).nonzero()
     if len(bad):

@@ -56,8 +56,8 @@ def advect(state: Tensor, horizon: float) -> Tensor:
 def acceleration(R: Tensor, a: Tensor) -> Tensor:
     """kappa/N sum_k phi(theta_ki) (transport of a_k to agent i - a_i), phi = cos(theta/2), theta n = log(R_k^T R_i).
 
-    The bracket of the paper is a_k turned by -theta/2 about n. With the unit quaternion (w, q) of R_k^T R_i, w = cos(theta/2) >= 0
-    and q = sin(theta/2) n, and 1 - w = |q|^2/(1 + w), no axis is divided out:
+    The bracket of the paper is a_k turned by -theta/2 about n. With the unit quaternion (w, q) of R_k^T R_i,
+    w = cos(theta/2) >= 0 and q = sin(theta/2) n, and 1 - w = |q|^2/(1 + w), no axis is divided out:
         (q.a_k) q/(1 + w) + a_k x q + w a_k - a_i.
     """
     w, q = quaternion(R)

@@ -51,7 +51,9 @@ class Pairs:
 
     def fingerprint(self) -> str:
         """A digest of every number and of how they are read: equal data, equal fingerprint."""
-        digest = hashlib.sha256(repr((self.name, repr(self.set), tuple(self.x.shape), sorted(cuts(self.splits).items()))).encode())
+        digest = hashlib.sha256(
+            repr((self.name, repr(self.set), tuple(self.x.shape), sorted(cuts(self.splits).items()))).encode()
+        )
         for t in (self.x, self.y, self.scale):
             digest.update(repr(t.dtype).encode())
             digest.update(t.detach().cpu().contiguous().numpy().tobytes())

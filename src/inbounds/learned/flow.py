@@ -19,6 +19,8 @@ from ..core import ConstraintSet, check_point
 from ..kernels.derivative import eager
 from ..kernels.vectors import norm
 
+FAR = 1e15  # beyond, LayerNorm's variance overflows in float32; v no longer changes there
+
 
 class VelocityNet(nn.Module):
     """v(x, t) in R^size: 1 + depth times Linear, LayerNorm, GELU, Dropout on [x; t], then Linear."""
@@ -118,7 +120,7 @@ class Flow(ConstraintSet):
         net, dt = self._net(z.dtype), self.T / self.steps
         times = torch.arange(self.steps, 0, -1, dtype=z.dtype, device=z.device) * dt
         for clock in net.clock(times).unbind():
-            z = z.sub(net.at(z, clock), alpha=dt)
+            z = z.sub(net.at(z.clamp(-FAR, FAR), clock), alpha=dt)
         return z
 
     @torch.no_grad()

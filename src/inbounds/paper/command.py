@@ -72,7 +72,7 @@ def publish_table(args, preset: Preset, references: list[dict], rows, store: Sto
         "table.md": markdown(found, preset),
     }.items():
         publish(store.folder / name, text.encode())
-    print(f"\nWritten: {relative(store.folder.resolve() / 'table.md')}, table.csv, table.json; runs in {relative(store.folder.resolve())}/runs")
+    print(f"\nWritten to {relative(store.folder.resolve())}: table.md, table.csv, table.json; the runs are in runs/.")
     return 0
 
 
@@ -89,7 +89,10 @@ def agreed(args, preset: Preset, seconds: float) -> bool:
     workers = args.workers or os.cpu_count() or 1
     if preset.name != "paper":
         return True
-    print(f"Estimated time: {time_text(seconds / workers)} on {workers} cores ({time_text(seconds)} of one core). It can be stopped and resumed at any time.")
+    print(
+        f"Estimated time: {time_text(seconds / workers)} on {workers} cores ({time_text(seconds)} of one core). "
+        "It can be stopped at any time and goes on where it was."
+    )
     if args.yes:
         return True
     print("Add --yes to start.")

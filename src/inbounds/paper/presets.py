@@ -50,7 +50,7 @@ class Velocity:
 
 @dataclass(frozen=True)
 class Preset:
-    """Budgets by kind of row; `large`: rows of the large test split; `flow_test`: test rows of flow models; `euler`: their steps."""
+    """Budgets by kind of row. `large`: rows of the large test split; `flow_test`: test rows, `euler`: steps of flow models."""
 
     name: str
     feed: Budget

@@ -1,4 +1,4 @@
-"""Table 1 of the paper: (test MSE, mean distance to the set). Dashes there: cs proj-iaa was too expensive, disk has no exponential."""
+"""Table 1 of the paper: (test MSE, mean distance to the set). Missing there: cs proj-iaa (cost), disk exp (undefined)."""
 
 PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
     "sphere": {

@@ -33,7 +33,7 @@ SETS = {"sphere": "Sphere", "disk": "Disk", "so3": "SO(3)", "cs": "CS", "flock":
 
 @dataclass(frozen=True)
 class Cell:
-    """A row on a dataset. mse: over seeds; on_set: after projecting the prediction on the set; published: (mse, distance) or None."""
+    """A row on a dataset. mse: mean over seeds; mse_on_set: after projecting the prediction on the set."""
 
     dataset: str
     row: str
@@ -110,7 +110,21 @@ def number(value: float | None) -> str:
     return "-" if value is None else "0" if value == 0 else f"{value:.2e}".replace("e-0", "e-").replace("e+00", "")
 
 
-COLUMNS = ("model", "loss", "+-", "loss on M", "violation", "max", "in M", "published", "dist.", "depth", "wd", "seeds x steps", "test")
+COLUMNS = (
+    "model",
+    "loss",
+    "+-",
+    "loss on M",
+    "violation",
+    "max",
+    "in M",
+    "published",
+    "dist.",
+    "depth",
+    "wd",
+    "seeds x steps",
+    "test",
+)
 
 
 def line(c: Cell) -> tuple[str, ...]:
@@ -141,15 +155,15 @@ def notes(found: Sequence[Cell], preset: Preset) -> list[str]:
     )
     if any(not c.feasible for c in found):
         said.append(
-            "in M = NO: the predictions are not points of the set. Their lower loss is not better: a conditional mean off the set "
-            "beats every point of it. Compare such rows by 'loss on M'."
+            "in M = NO: the predictions are not points of the set. Their lower loss is not better: a conditional mean off the "
+            "set beats every point of it. Compare such rows by 'loss on M'."
         )
     if any(c.other_data for c in found):
         said.append("* published on other data (ProteinNet casp8); ours are the chains shipped with this package.")
     if any(c.dataset == "cs" for c in found):
         said.append(
-            "CS: the inputs leave out the angular velocities that decide the outcome. 1/3 is the loss of predicting the mean, 2/3 "
-            "that of any rotation guessed independently of the target. Flock is the learnable variant."
+            "CS: the inputs leave out the angular velocities that decide the outcome. 1/3 is the loss of predicting the mean, "
+            "2/3 that of any rotation guessed independently of the target. Flock is the learnable variant."
         )
     if any(c.row in FLOW_ROWS for c in found):
         said.append("Flow rows: Euler steps in training, RK45 at test time, hence fewer test points.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Protocol as Interface
 
-from .store import Busy, Store, key
+from .store import Busy, Store, StoreError, key
 from .work import Open, Unit, work
 
 MAX_DEATHS = 3  # of workers on one unit, before it is given up
@@ -39,44 +39,65 @@ class WorkFailed(RuntimeError):
 
 
 def execute(units: Sequence[Unit], store: Store, executor: Executor, watch=lambda event, unit: None) -> None:
-    """Run every unit that is not done, those it needs first. Another process on the same store shares the work."""
-    waiting = {key(u.config): u for u in units if not store.run(u.config).done}
-    by_key, deaths, flying, later = dict(waiting), dict.fromkeys(waiting, 0), set(), {}
+    """Run every unit that is not done, those it needs first. Another process on the same store shares the work.
+
+    An error in a unit does not stop the others; it is raised at the end. An error of the disk stops all at once.
+    """
     try:
-        while waiting or flying:
-            for k, unit in list(waiting.items()):
-                if executor.running() >= executor.workers:
-                    break
-                if later.get(k, 0) > time.monotonic():
-                    continue
-                if all(store.run(c).done for c in unit.needs):
-                    del waiting[k]
-                    flying.add(k)
-                    executor.submit(unit)
-            for event in executor.events(0.2):
-                watch(event, by_key[event.key])
-                if event.kind == "progress":
-                    continue
-                flying.discard(event.key)
-                if event.kind == "failed":
-                    raise WorkFailed(f"{by_key[event.key].title}: {event.data['error']}")
-                if event.kind in ("busy", "died"):
-                    _again(event, by_key, waiting, deaths, later)
+        _Schedule(units, store, executor, watch).run()
     finally:
         executor.close()
 
 
-def _again(event: Event, by_key: dict, waiting: dict, deaths: dict, later: dict) -> None:
-    waiting[event.key] = by_key[event.key]
-    if event.kind == "busy":
-        later[event.key] = time.monotonic() + 1.0
-        return
-    deaths[event.key] += 1
-    if deaths[event.key] >= MAX_DEATHS:
-        raise WorkFailed(
-            f"{by_key[event.key].title}: its worker was killed {MAX_DEATHS} times (out of memory?). "
-            "Finished runs are kept; run the same command to go on."
-        )
+class _Schedule:
+    def __init__(self, units: Sequence[Unit], store: Store, executor: Executor, watch):
+        self.store, self.executor, self.watch = store, executor, watch
+        self.units = {key(u.config): u for u in units}
+        self.waiting = {k: u for k, u in self.units.items() if not store.run(u.config).done}
+        self.flying: set[str] = set()
+        self.failed: dict[str, str] = {}
+        self.deaths = dict.fromkeys(self.units, 0)
+        self.not_before: dict[str, float] = {}
+
+    def run(self) -> None:
+        while self.waiting or self.flying:
+            self._submit()
+            for event in self.executor.events(0.2):
+                self.watch(event, self.units[event.key])
+                if event.kind != "progress":
+                    self._ended(event)
+        if self.failed:
+            raise WorkFailed("; ".join(self.failed.values()) + ". Everything else is done and kept.")
+
+    def _submit(self) -> None:
+        for k, unit in list(self.waiting.items()):
+            if any(key(c) in self.failed for c in unit.needs):
+                del self.waiting[k]
+                self.failed[k] = f"{unit.title}: not run, it needs one that failed"
+            elif self.executor.running() < self.executor.workers and self._ready(k, unit):
+                del self.waiting[k]
+                self.flying.add(k)
+                self.executor.submit(unit)
+
+    def _ready(self, k: str, unit: Unit) -> bool:
+        return self.not_before.get(k, 0) <= time.monotonic() and all(self.store.run(c).done for c in unit.needs)
+
+    def _ended(self, event: Event) -> None:
+        k, unit = event.key, self.units[event.key]
+        self.flying.discard(k)
+        if event.kind == "failed":
+            if event.data.get("disk"):
+                raise StoreError(event.data["error"])
+            self.failed[k] = f"{unit.title}: {event.data['error']}"
+        elif event.kind == "busy":
+            self.waiting[k] = unit
+            self.not_before[k] = time.monotonic() + 1.0
+        elif event.kind == "died":
+            self.deaths[k] += 1
+            if self.deaths[k] < MAX_DEATHS:
+                self.waiting[k] = unit
+            else:
+                self.failed[k] = f"{unit.title}: its worker was killed {MAX_DEATHS} times (out of memory?)"
 
 
 # --- this machine ------------------------------------------------------------------------------------------
@@ -107,7 +128,7 @@ class Local:
 
     def events(self, timeout: float) -> list[Event]:
         seen = []
-        for pipe in wait(list(self.busy), timeout):
+        for pipe in [p for p in wait(list(self.busy), timeout) if isinstance(p, Connection)]:
             process, k = self.busy[pipe]
             try:
                 kind, data = pipe.recv()
@@ -147,6 +168,8 @@ def _attempt(config: dict, store: Store, open_job: Open, report) -> tuple[str, d
         return "busy", {}
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise
+    except StoreError as error:
+        return "failed", {"error": str(error), "disk": True}
     except Exception as error:
         return "failed", {"error": f"{type(error).__name__}: {error}"}
     return "done", {}

@@ -44,7 +44,7 @@ class StackedAdamW:
 
 
 class Plateau:
-    """torch's ReduceLROnPlateau per row, with patience counted in epochs: halve after more than `patience` epochs without progress."""
+    """torch's ReduceLROnPlateau per row; patience counts epochs: lr falls after more than `patience` of them without progress."""
 
     THRESHOLD = 1e-4  # relative progress that counts
 

@@ -83,8 +83,10 @@ def _line(c: dict) -> str:
     line = c.get("line") or {}
     val = line.get("val")
     best = min(val) if isinstance(val, list) else val
-    return f"{c['title']} {c['epoch']}/{c['epochs']}" + (f" loss {best:.3g}" if best is not None else "") + (
-        f" {rate:.2g} epochs/s" if rate else ""
+    return (
+        f"{c['title']} {c['epoch']}/{c['epochs']}"
+        + (f" loss {best:.3g}" if best is not None else "")
+        + (f" {rate:.2g} epochs/s" if rate else "")
     )
 
 

@@ -115,7 +115,9 @@ class Stack:
         if self.how == "batched":
             return self.net(x)
         if self.how == "looped":
-            return torch.stack([torch.cat([m(part) for part in xk.split(self.block)]) for m, xk in zip(self.models, x, strict=True)])
+            return torch.stack(
+                [torch.cat([m(part) for part in xk.split(self.block)]) for m, xk in zip(self.models, x, strict=True)]
+            )
         return torch.vmap(lambda p, xk: functional_call(self.net, p, (xk,)), randomness="different")(self.leaves, x)
 
     def gradients(self, x: Tensor, target: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:

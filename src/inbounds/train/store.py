@@ -1,11 +1,11 @@
 """Runs on disk: content-addressed folders whose files appear whole or not at all.
 
-    store/runs/<key>/config.json              what is run; key = digest of it
-                     checkpoint.safetensors   everything needed to go on, replaced by one rename
-                     metrics.jsonl            one line per evaluation; lines after the checkpoint are cut off on resume
-                     weights.safetensors      the finished model(s)
-                     result.json              written last: its presence means done
-                     lock                     held (flock) by the process at work; the kernel frees it when that process dies
+store/runs/<key>/config.json              what is run; key = digest of it
+                 checkpoint.safetensors   everything needed to go on, replaced by one rename
+                 metrics.jsonl            one line per evaluation; lines after the checkpoint are cut off on resume
+                 weights.safetensors      the finished model(s)
+                 result.json              written last: its presence means done
+                 lock                     held (flock) by the process at work; the kernel frees it when that process dies
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
     from safetensors import safe_open
 
     with safe_open(path, "pt") as f:
-        tensors = {name: f.get_tensor(name) for name in f.keys()}  # noqa: SIM118 (not a dict)
+        tensors = {name: f.get_tensor(name) for name in f.keys()}
         return tensors, json.loads((f.metadata() or {}).get("header", "{}"))
 
 
@@ -122,7 +122,7 @@ class Run:
         """Exclusive among processes; raises Busy at once if another has it."""
         with disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            f = open(self.folder / "lock", "a")  # noqa: SIM115 (closed below)
+            f = open(self.folder / "lock", "a")
         try:
             try:
                 fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)

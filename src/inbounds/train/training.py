@@ -43,7 +43,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a stack learns: outputs of `build()` on x against `target` under `loss`; `read` turns an output into a prediction of y.
+    """What a stack learns: outputs of `build()` on x against `target` under `loss`; `read` makes an output a prediction of y.
 
     Validation is the mean squared error of read(output) against y, whatever the loss is.
     """

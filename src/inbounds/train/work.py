@@ -45,7 +45,10 @@ Report = Callable[[dict], None]
 
 
 def work(config: dict, store: Store, open_job: Open, report: Report = lambda event: None) -> None:
-    """Run or resume the config to its end. Raises Busy if another process is at it. Uses one thread: results do not depend on who ran it."""
+    """Run or resume the config to its end; raises Busy if another process is at it.
+
+    With one thread: results do not depend on who ran it.
+    """
     torch.set_num_threads(1)
     run = store.run(config)
     if run.done:

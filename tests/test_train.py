@@ -1,0 +1,217 @@
+"""A stack of K models equals K separate runs; it stops and goes on bit for bit; a diverged model harms no other."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import inbounds as ib
+from inbounds.nets import simplex_error
+from inbounds.train import Member, Problem, Protocol, Stack, StackTraining, mse
+from inbounds.train.stack import batchable
+
+MEMBERS = [Member(0), Member(1, 0.3), Member(2, 1e-2)]
+TWO = MEMBERS[:2]
+PROTOCOL = Protocol(epochs=25, batch=8, lr=3e-3, every=2, patience=4)  # 8 steps an epoch
+
+
+def rotations(n, seed=0, tokens=()):
+    return ib.SO(3).sample(n, *tokens, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def turned(x):
+    return ib.SO(3).compose(ib.SO(3).group_exp(torch.tensor([0.5, -0.3, 0.8], dtype=x.dtype)), x)
+
+
+def plain(*layers):
+    """A module that no rule of the batched path knows."""
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(*(layer() for layer in layers))
+            self.gain = nn.Parameter(torch.ones(9))
+
+        def forward(self, x):
+            return (x.flatten(-2) * self.gain + self.layers(x.flatten(-2))).unflatten(-1, (3, 3))
+
+    return Own
+
+
+def problem(kind):
+    tokens = (4,) if kind == "attention" else ()
+    x, xv = rotations(64, 0, tokens), rotations(20, 1, tokens)
+    y, yv = turned(x), turned(xv)
+    builds = {
+        "regular": lambda: ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(2)], ib.Projection(ib.Euclidean(3, 3))),
+        "proj-iaa": lambda: ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(2)], ib.Projection(ib.SO(3))),
+        "exp-iaa": lambda: ib.IAA([ib.MLPBlock((3, 3), 3) for _ in range(2)], ib.GroupExponential(ib.SO(3))),
+        "faa": lambda: ib.FAA(
+            nn.Sequential(nn.Flatten(-2), nn.Linear(9, 16), nn.Tanh(), nn.Linear(16, 9)), ib.Projection(ib.SO(3))
+        ),
+        "own": plain(lambda: nn.Linear(9, 12), nn.ReLU, lambda: nn.Linear(12, 9)),
+        "prob": lambda: nn.Sequential(ib.MLPBlock((3, 3), 20), nn.ReLU(), nn.Linear(20, 30)),
+        "attention": lambda: ib.IAA(
+            [ib.AttentionBlock((3, 3), 9, heads=3, width=16) for _ in range(2)], ib.Projection(ib.SO(3)), head=nn.Linear(9, 9)
+        ),
+    }
+
+    def build():
+        return builds[kind]().double()
+
+    if kind == "prob":
+        mixture = ib.AnchorMixture(nn.Identity(), y[:30])
+
+        def loss(logits, label):
+            return simplex_error(logits, label).flatten(1).mean(1)
+
+        return Problem(build, x, mixture.label(y), xv, yv, loss, mixture.read)
+    return Problem(build, x, y, xv, yv, mse, lambda output: output)
+
+
+def separate(p, protocol, member):
+    """The same run by torch's own optimiser and schedule, one model by itself: the naive twin."""
+    from inbounds.train.training import built
+
+    net = built(p.build, member.seed)
+    adam = torch.optim.AdamW(net.parameters(), lr=protocol.lr, weight_decay=member.weight_decay)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(adam, factor=0.5, patience=protocol.patience // protocol.every)
+    best, best_state = math.inf, None
+    for epoch in range(protocol.epochs):
+        g = torch.Generator().manual_seed(1_000_003 * member.seed + 1_000 + epoch)
+        for rows in torch.randperm(len(p.x), generator=g).split(protocol.batch):
+            adam.zero_grad()
+            p.loss(net(p.x[rows])[None], p.target[rows][None]).sum().backward()
+            adam.step()
+        if (epoch + 1) % protocol.every == 0 or epoch + 1 == protocol.epochs:
+            with torch.no_grad():
+                val = float(mse(p.read(net(p.x_val))[None], p.y_val[None]))
+            if val < best:
+                best, best_state = val, torch.nn.utils.parameters_to_vector(net.parameters()).detach().clone()
+            if (epoch + 1) % protocol.every == 0:
+                schedule.step(val)
+    return torch.nn.utils.parameters_to_vector(net.parameters()).detach(), best, best_state, adam.param_groups[0]["lr"]
+
+
+HOW = [
+    ("regular", "batched"),
+    ("proj-iaa", "batched"),
+    ("exp-iaa", "batched"),
+    ("prob", "batched"),
+    ("faa", "vmapped"),
+    ("own", "vmapped"),
+    ("proj-iaa", "vmapped"),
+    ("attention", "vmapped"),
+    ("attention", "looped"),
+]
+
+
+@pytest.mark.parametrize(("kind", "how"), HOW)
+def test_200_stacked_steps_equal_separate_runs(kind, how):
+    p = problem(kind)
+    training = StackTraining(p, PROTOCOL, TWO, how)
+    while not training.done:
+        training.advance()
+    assert training.steps == 200
+    for k, member in enumerate(TWO):
+        theta, best, best_theta, lr = separate(p, PROTOCOL, member)
+        assert (training.stack.theta[k] - theta).abs().max() < 1e-9
+        assert (training.best_theta[k] - best_theta).abs().max() < 1e-9
+        assert abs(float(training.best[k]) - best) < 1e-9
+        assert float(training.optimizer.lr[k]) == pytest.approx(lr)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"), [("regular", "batched"), ("faa", "vmapped"), ("own", "vmapped"), ("attention", "looped")]
+)
+def test_the_path_is_chosen_by_the_model(kind, how):
+    assert Stack([problem(kind).build()]).how == how
+
+
+def test_flatten_is_not_batched():
+    """nn.Flatten(1) would swallow the stack's own dim: such models go through vmap."""
+    assert not batchable(nn.Sequential(nn.Flatten(1), nn.Linear(9, 9)))
+    assert batchable(nn.Sequential(nn.Linear(9, 9), nn.ReLU(), ib.Sphere(9)))
+
+
+def test_the_schedule_was_exercised():
+    """Without progress lr halves: the comparison above saw more than a constant."""
+    training = StackTraining(problem("regular"), Protocol(epochs=25, batch=8, lr=0.3, every=2, patience=4), TWO)
+    twin = separate(training.problem, training.protocol, TWO[0])
+    while not training.done:
+        training.advance()
+    assert float(training.optimizer.lr[0]) == twin[3] < 0.3
+
+
+@pytest.mark.parametrize(("kind", "how"), [("proj-iaa", "batched"), ("own", "vmapped"), ("attention", "looped")])
+def test_resumes_bit_for_bit(kind, how):
+    p = problem(kind)
+    whole, first, second = (StackTraining(p, PROTOCOL, MEMBERS, how) for _ in range(3))
+    for _ in range(9):
+        whole.advance()
+    for _ in range(4):
+        first.advance()
+    second.restore({name: t.clone() for name, t in first.state().items()})
+    for _ in range(5):
+        second.advance()
+    for name, t in whole.state().items():
+        assert torch.equal(t, second.state()[name]), name
+
+
+@pytest.mark.parametrize("how", ["batched", "vmapped"])
+def test_a_diverged_model_is_frozen_and_the_others_go_on(how):
+    p = problem("regular")
+
+    def sick():
+        net = p.build()
+        if torch.initial_seed() == 1:
+            with torch.no_grad():
+                next(net.parameters()).fill_(1e200)
+        return net
+
+    healthy = StackTraining(p, PROTOCOL, [MEMBERS[0], MEMBERS[2]], how)
+    mixed = StackTraining(Problem(**{**vars(p), "build": sick}), PROTOCOL, MEMBERS, how)
+    for _ in range(6):
+        healthy.advance()
+        mixed.advance()
+    assert mixed.diverged.tolist() == [-1, 0, -1]
+    assert math.isinf(float(mixed.best[1]))
+    assert not mixed.done
+    assert torch.allclose(mixed.stack.theta[[0, 2]], healthy.stack.theta, rtol=0, atol=1e-12)
+    assert torch.equal(mixed.best[[0, 2]].isfinite(), torch.tensor([True, True]))
+
+
+def test_a_model_of_the_stack_stands_by_itself():
+    p = problem("proj-iaa")
+    training = StackTraining(p, Protocol(epochs=6, batch=50, every=2), MEMBERS)
+    while not training.done:
+        training.advance()
+    net = training.model(1)
+    with torch.no_grad():
+        assert float(mse(net(p.x_val)[None], p.y_val[None])) == pytest.approx(float(training.best[1]), rel=1e-12)
+
+
+def test_members_differ_and_seeds_repeat():
+    p = problem("regular")
+    a, b = StackTraining(p, PROTOCOL, MEMBERS), StackTraining(p, PROTOCOL, [Member(2), Member(0)])
+    assert not torch.equal(a.stack.theta[0], a.stack.theta[1])
+    assert torch.equal(a.stack.theta[2], b.stack.theta[0])
+    torch.manual_seed(5)
+    before = torch.rand(1)
+    torch.manual_seed(5)
+    StackTraining(p, PROTOCOL, MEMBERS).advance()
+    assert torch.equal(before, torch.rand(1))  # the caller's random numbers are left alone
+
+
+@pytest.mark.parametrize("bad", [{"epochs": 0}, {"batch": 2.5}, {"lr": 0.0}, {"every": 0}])
+def test_bad_protocols_say_what_to_write(bad):
+    with pytest.raises(ValueError, match="Protocol asked for"):
+        Protocol(**bad)
+
+
+def test_models_of_different_shape_do_not_stack():
+    with pytest.raises(ValueError, match="equal shape"):
+        Stack([nn.Linear(2, 2), nn.Linear(2, 3)])
+    with pytest.raises(ValueError, match="parameters to train"):
+        Stack([nn.ReLU()])
