@@ -48,6 +48,9 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="A", help="of the Ray cluster")
     parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
     parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")
+    parser.add_argument(
+        "--checkpoint", type=float, default=20.0, metavar="S", help="seconds of work a kill may cost (%(default)s)"
+    )
     parser.add_argument("--yes", action="store_true", help="start the paper preset without asking")
 
 

@@ -47,21 +47,26 @@ def load_npz(path: str | Path, name: str, M: ConstraintSet, tokens: bool = False
 
 
 def _arrays(path: Path) -> dict:
+    wanted = [f"{a}_{s}" for s in SPLITS for a in "XY"]
+    with _open(path) as file:
+        missing = [a for a in wanted if a not in file]
+        if missing:
+            raise ValueError(f"{path} asked for arrays {', '.join(wanted)}; missing: {', '.join(missing)}; has {sorted(file)}.")
+        return {a: _array(path, file, a) for a in wanted}
+
+
+def _open(path: Path):
     import numpy as np
 
-    wanted = [f"{a}_{s}" for s in SPLITS for a in "XY"]
     try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [a for a in wanted if a not in file]
-            if missing:
-                raise ValueError(
-                    f"{path} asked for arrays {', '.join(wanted)}; missing: {', '.join(missing)}; has {sorted(file)}."
-                )
-            return {a: _array(path, file, a) for a in wanted}
-    except (zipfile.BadZipFile, EOFError, AttributeError) as error:
+        file = np.load(path, allow_pickle=False)
+    except (zipfile.BadZipFile, ValueError, EOFError):
+        file = None
+    if not isinstance(file, np.lib.npyio.NpzFile):
         raise ValueError(
-            f"{path} is not a .npz file ({error}). Write it with numpy.savez({path.name!r}, X_train=...)."
-        ) from error
+            f"{path} asked for a .npz file, got something else. Write it with numpy.savez({path.name!r}, X_train=...)."
+        )
+    return file
 
 
 def _array(path: Path, file, name: str):

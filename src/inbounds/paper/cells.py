@@ -70,7 +70,7 @@ STEP_SECONDS = {"regular": 0.4e-3, "proj-iaa": 1.6e-3, "exp-iaa": 1.6e-3, "prob"
 def _stack_cost(c: dict) -> float:
     """Epochs x steps x models x depth x seconds of a layer."""
     name, row, depth = c["data"]["name"], c["row"], c["depth"]
-    steps = c["protocol"]["epochs"] * math.ceil(4_000 / c["protocol"]["batch"])
+    steps = c["protocol"]["epochs"] * min(math.ceil(4_000 / c["protocol"]["batch"]), c["protocol"]["batches"] or 10**9)
     share = c["protocol"]["batch"] / 500
     if name in FLOCKS:
         layer = {"cs": 0.13, "flock": 0.03}[name] if "wide" not in row else 0.03

@@ -38,7 +38,7 @@ def table(args) -> int:
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS)
     preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs)
     own = user_files(args.data, datasets)
-    store = Store(args.out or f"runs/{preset.name}")
+    store = Store(args.out or f"runs/{preset.name}", args.checkpoint)
     store.prepare()
     references = []
     for name in datasets:

@@ -15,7 +15,7 @@ UNDEFINED = {("disk", "exp-iaa"), ("disk", "exp-faa")}  # the disk has a boundar
 
 @dataclass(frozen=True)
 class Budget:
-    """How long and how often a row is trained: every depth x decay x seed."""
+    """How long and how often a row is trained: every depth x decay x seed. `batches`, `val`: caps, see Protocol."""
 
     epochs: int
     batch: int = 500
@@ -23,6 +23,8 @@ class Budget:
     decays: tuple[float, ...] = (0.0, 1e-4)
     seeds: int = 1
     lr: float = 1e-3
+    batches: int | None = None
+    val: int | None = None
 
     def protocol(self) -> Protocol:
         """The paper's proportions: an evaluation every 1/100 of the epochs, patience 1/10 of them."""
@@ -32,6 +34,8 @@ class Budget:
             lr=self.lr,
             every=max(1, self.epochs // 100),
             patience=max(1, self.epochs // 10),
+            batches=self.batches,
+            val=self.val,
         )
 
 
@@ -53,7 +57,8 @@ class Preset:
     """Budgets by kind of row. `large`: rows of the large test split; `flow_test`: test rows, `euler`: steps of flow models."""
 
     name: str
-    feed: Budget
+    vector: Budget  # sphere, disk: networks of width 3 and 2
+    matrix: Budget  # so3, protein: width 9 and 16
     flow: Budget
     cs: Budget
     flock: Budget
@@ -74,7 +79,7 @@ class Preset:
         kind = "wide" if row in WIDE_ROWS else "flow" if row in FLOW_ROWS else ""
         if dataset in ("cs", "flock"):
             return getattr(self, f"{dataset}_{kind}" if kind else dataset)
-        return getattr(self, kind or "feed")
+        return getattr(self, kind or ("vector" if dataset in ("sphere", "disk") else "matrix"))
 
     def changed(self, seeds: int | None, depths: tuple[int, ...] | None, epochs: int | None) -> Preset:
         """With the same seeds, depths or epochs in every budget."""
@@ -86,45 +91,53 @@ class Preset:
 
 def _quick() -> Preset:
     once = {"depths": (4,), "decays": (0.0,), "seeds": 1}
-    velocity = Velocity(epochs=4, alphas=(0.5,), lrs=(1e-3,), decays=(0.0,), batches=100)
+    velocity = Velocity(epochs=4, alphas=(0.5,), lrs=(1e-3,), decays=(0.0,), batches=75)
+    flocks = Budget(4, batch=32, batches=10, val=100, **once)
+    flow = Budget(5, batch=64, batches=12, val=200, **once)
+    flocks_flow = Budget(4, batch=8, batches=10, val=20, **once)
     return Preset(
         "quick",
-        feed=Budget(150, depths=(4,), decays=(0.0, 1e-4), seeds=2),
-        flow=Budget(12, batch=250, **once),
-        cs=Budget(1, batch=200, **once),
-        flock=Budget(4, batch=100, **once),
-        cs_flow=Budget(1, batch=200, **once),
-        flock_flow=Budget(1, batch=200, **once),
+        vector=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2),
+        matrix=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2),
+        flow=flow,
+        cs=flocks,
+        flock=replace(flocks, epochs=10),
+        cs_flow=flocks_flow,
+        flock_flow=flocks_flow,
         wide=Budget(60, lr=3e-3, **once),
-        cs_wide=Budget(1, batch=100, **once),
-        flock_wide=Budget(4, batch=100, **once),
+        cs_wide=flocks,
+        flock_wide=replace(flocks, epochs=10),
         velocity=velocity,
         cs_velocity=velocity,
-        large=4_000,
-        flow_test=300,
+        large=2_000,
+        flow_test=200,
         cs_flow_test=20,
         euler=8,
-        label="smoke run: every cell is trained for seconds only; the numbers show that it works, not how well",
+        label="a smoke run: every cell is trained for seconds; the numbers show that it works, not how well",
     )
 
 
 def _standard() -> Preset:
     grid = {"depths": (4, 8), "decays": (0.0, 1e-4), "seeds": 3}
+    wide = {"depths": (4,), "decays": (0.0, 1e-4), "seeds": 3}
+    velocity = Velocity(epochs=20, lrs=(1e-3,), decays=(0.0,), patience=4, batches=100)
+    flow = Budget(10, batch=24, batches=20, val=200, **grid)
     return Preset(
         "standard",
-        feed=Budget(1_000, **grid),
-        flow=Budget(25, **grid),
-        cs=Budget(4, batch=100, **grid),
-        flock=Budget(40, batch=100, **grid),
-        cs_flow=Budget(3, batch=40, **grid),
-        flock_flow=Budget(3, batch=40, **grid),
-        wide=Budget(500, depths=(4,), decays=(0.0, 1e-4), seeds=3, lr=3e-3),
-        cs_wide=Budget(4, batch=100, depths=(4,), decays=(0.0, 1e-4), seeds=3),
-        flock_wide=Budget(60, batch=100, depths=(4,), decays=(0.0, 1e-4), seeds=3),
-        velocity=Velocity(epochs=15, lrs=(1e-3,), decays=(0.0,), patience=5),
-        cs_velocity=Velocity(epochs=15, lrs=(1e-3,), decays=(0.0,), patience=5, batches=469),
-        flow_test=1_200,
-        cs_flow_test=60,
+        vector=Budget(1_500, **grid),
+        matrix=Budget(600, **grid),
+        flow=flow,
+        cs=Budget(10, batch=50, batches=20, val=200, **grid),
+        flock=Budget(12, batch=100, val=200, **grid),
+        cs_flow=replace(flow, batch=4, val=40),
+        flock_flow=replace(flow, batch=4, val=40),
+        wide=Budget(500, lr=3e-3, **wide),
+        cs_wide=Budget(10, batch=50, batches=20, val=200, **wide),
+        flock_wide=Budget(12, batch=100, val=200, **wide),
+        velocity=velocity,
+        cs_velocity=velocity,
+        flow_test=400,
+        cs_flow_test=40,
         euler=8,
         label="thousands of steps for feed-forward rows, hundreds for flow rows and flocks",
     )
@@ -134,7 +147,8 @@ def _paper() -> Preset:
     full = Budget(10_000)
     return Preset(
         "paper",
-        feed=full,
+        vector=full,
+        matrix=full,
         flow=full,
         cs=full,
         flock=full,

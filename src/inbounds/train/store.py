@@ -44,6 +44,7 @@ def disk(path: Path) -> Iterator[None]:
     advice = {
         errno.ENOSPC: "The disk is full: free some space",
         errno.EDQUOT: "The disk quota is used up: free some space",
+        errno.EFBIG: "Files may not grow that large here (ulimit -f): raise the limit",
         errno.EROFS: "The file system is read-only: choose another folder with --out",
         errno.EACCES: "No permission to write there: choose another folder with --out",
         errno.EPERM: "No permission to write there: choose another folder with --out",
@@ -160,8 +161,10 @@ class Run:
 
 
 class Store:
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+    """A folder of runs. `pause`: seconds of work between checkpoints."""
+
+    def __init__(self, folder: str | Path, pause: float = 20.0):
+        self.folder, self.pause = Path(folder), pause
 
     def run(self, config: dict) -> Run:
         return Run(self.folder / "runs" / key(config))

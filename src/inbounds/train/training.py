@@ -16,7 +16,10 @@ from .stack import Loss, Stack
 
 @dataclass(frozen=True)
 class Protocol:
-    """The paper's by default. `every`: epochs between evaluations; `patience`: epochs without progress before lr falls."""
+    """The paper's by default. `every`: epochs between evaluations; `patience`: epochs without progress before lr falls.
+
+    For short runs: `batches` caps the batches of an epoch, `val` the validation rows looked at.
+    """
 
     epochs: int = 10_000
     batch: int = 500
@@ -24,6 +27,8 @@ class Protocol:
     every: int = 100
     patience: int = 1_000
     factor: float = 0.5
+    batches: int | None = None
+    val: int | None = None
 
     def __post_init__(self):
         for name in ("epochs", "batch", "every", "patience"):
@@ -93,7 +98,13 @@ class StackTraining:
 
     @property
     def steps(self) -> int:
-        return self.epoch * math.ceil(len(self.problem.x) / self.protocol.batch)
+        return self.epoch * len(range(0, self._rows, self.protocol.batch))
+
+    @property
+    def _rows(self) -> int:
+        """Training rows of an epoch."""
+        n, protocol = len(self.problem.x), self.protocol
+        return n if protocol.batches is None else min(n, protocol.batches * protocol.batch)
 
     def advance(self) -> dict | None:
         """One epoch. Returns a line of metrics when the models were evaluated."""
@@ -111,7 +122,7 @@ class StackTraining:
         """(K, N): a permutation per model, from its seed and the epoch alone."""
         n = len(self.problem.x)
         orders = {s: torch.randperm(n, generator=generator(s, stream=1_000 + self.epoch)) for s in {m.seed for m in self.members}}
-        return torch.stack([orders[m.seed] for m in self.members])
+        return torch.stack([orders[m.seed][: self._rows] for m in self.members])
 
     def _step(self, x: Tensor, target: Tensor) -> None:
         self.value, grad = self.stack.gradients(x, target, self.problem.loss)
@@ -137,10 +148,11 @@ class StackTraining:
     def validation(self) -> Tensor:
         """Mean squared error of the predictions on the validation split, (K,) in float64."""
         total = torch.zeros(len(self.members), dtype=torch.float64)
-        for x, y in zip(self.problem.x_val.split(2_000), self.problem.y_val.split(2_000), strict=True):
+        x_val, y_val = self.problem.x_val[: self.protocol.val], self.problem.y_val[: self.protocol.val]
+        for x, y in zip(x_val.split(2_000), y_val.split(2_000), strict=True):
             out = self.problem.read(self.stack.outputs(x.expand(len(self.members), *x.shape)))
             total += len(x) * mse(out.double(), y.double())
-        return total / len(self.problem.x_val)
+        return total / len(x_val)
 
     def model(self, k: int, best: bool = True) -> nn.Module:
         """Model k by itself, from its best checkpoint."""

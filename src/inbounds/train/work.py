@@ -12,7 +12,6 @@ from torch import Tensor
 
 from .store import Run, Store, publish_json
 
-CHECKPOINT_SECONDS = 20.0
 REPORT_SECONDS = 0.5
 
 
@@ -56,10 +55,10 @@ def work(config: dict, store: Store, open_job: Open, report: Report = lambda eve
     with run.lock():
         if not run.done:
             publish_json(run.folder / "config.json", config)
-            _run(run, open_job(config, store), report)
+            _run(run, open_job(config, store), report, store.pause)
 
 
-def _run(run: Run, job: Job, report: Report) -> None:
+def _run(run: Run, job: Job, report: Report, pause: float) -> None:
     saved = run.checkpoint()
     seconds = 0.0
     if saved:
@@ -75,7 +74,7 @@ def _run(run: Run, job: Job, report: Report) -> None:
         if now - told > REPORT_SECONDS:
             report({"epoch": job.epoch, "epochs": job.epochs, **({"line": line} if line else {})})
             told = now
-        if now - kept > CHECKPOINT_SECONDS:
+        if now - kept > pause:
             run.save_checkpoint(job.state(), {"seconds": seconds + now - began})
             kept = now
     result, weights = job.finish()
