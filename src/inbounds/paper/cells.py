@@ -59,7 +59,11 @@ def stack_configs(preset: Preset, reference: dict, row: str, velocities: list[di
 
 
 def test_config(preset: Preset, reference: dict, row: str, stacks: list[dict]) -> dict:
-    most = (preset.cs_flow_test if reference["name"] in FLOCKS else preset.flow_test) if row in FLOW_ROWS else None
+    flocks = reference["name"] in FLOCKS
+    if row in FLOW_ROWS:
+        most = preset.cs_flow_test if flocks else preset.flow_test
+    else:
+        most = preset.flock_test if flocks else None
     return {"kind": "test", "data": reference, "row": row, "stacks": stacks, "rows": most}
 
 
@@ -173,7 +177,7 @@ class TestJob:
         flow = chosen_flow(self.stack["velocities"], pairs, store, self.stack["euler"]) if row in FLOW_ROWS else None
         self.problem = models.problem(row, pairs, self.stack["depth"], flow)
         self.theta = read_tensors(store.run(self.stack).folder / "weights.safetensors")[0]["theta"]
-        self.split = "large" if pairs.synthetic and config["rows"] is None else "test"
+        self.split = "large" if pairs.synthetic and row not in FLOW_ROWS else "test"
         x, y = pairs[self.split]
         self.x, self.y = x[: config["rows"]], y[: config["rows"]]
 

@@ -54,7 +54,8 @@ class Velocity:
 
 @dataclass(frozen=True)
 class Preset:
-    """Budgets by kind of row. `large`: rows of the large test split; `flow_test`: test rows, `euler`: steps of flow models."""
+    """Budgets by kind of row. `large`: rows of the large test split; `flow_test`, `cs_flow_test`: test rows, `euler`: steps of flow
+    models; `flock_test`: test flocks of the others (None: all)."""
 
     name: str
     vector: Budget  # sphere, disk: networks of width 3 and 2
@@ -72,6 +73,7 @@ class Preset:
     large: int = 20_000
     flow_test: int = 1_200
     cs_flow_test: int = 1_200
+    flock_test: int | None = None
     euler: int = 40
     label: str = ""
 
@@ -112,6 +114,7 @@ def _quick() -> Preset:
         large=2_000,
         flow_test=200,
         cs_flow_test=20,
+        flock_test=500,
         euler=8,
         label="a smoke run: every cell is trained for seconds; the numbers show that it works, not how well",
     )
@@ -120,24 +123,26 @@ def _quick() -> Preset:
 def _standard() -> Preset:
     grid = {"depths": (4, 8), "decays": (0.0, 1e-4), "seeds": 3}
     wide = {"depths": (4,), "decays": (0.0, 1e-4), "seeds": 3}
-    velocity = Velocity(epochs=20, lrs=(1e-3,), decays=(0.0,), patience=4, batches=100)
-    flow = Budget(10, batch=24, batches=20, val=200, **grid)
+    velocity = Velocity(epochs=12, lrs=(1e-3,), decays=(0.0,), patience=3, batches=100)
+    flow = Budget(10, batch=16, batches=20, val=100, **grid)
+    cs, flock = {"batch": 32, "batches": 20, "val": 200}, {"batch": 50, "batches": 40, "val": 200}
     return Preset(
         "standard",
         vector=Budget(1_500, **grid),
-        matrix=Budget(600, **grid),
+        matrix=Budget(500, **grid),
         flow=flow,
-        cs=Budget(10, batch=50, batches=20, val=200, **grid),
-        flock=Budget(12, batch=100, val=200, **grid),
-        cs_flow=replace(flow, batch=4, val=40),
-        flock_flow=replace(flow, batch=4, val=40),
-        wide=Budget(500, lr=3e-3, **wide),
-        cs_wide=Budget(10, batch=50, batches=20, val=200, **wide),
-        flock_wide=Budget(12, batch=100, val=200, **wide),
+        cs=Budget(10, **cs, **grid),
+        flock=Budget(12, **flock, **grid),
+        cs_flow=replace(flow, batch=2, val=20),
+        flock_flow=replace(flow, batch=2, val=20),
+        wide=Budget(400, lr=3e-3, **wide),
+        cs_wide=Budget(10, **cs, **wide),
+        flock_wide=Budget(12, **flock, **wide),
         velocity=velocity,
         cs_velocity=velocity,
-        flow_test=400,
-        cs_flow_test=40,
+        flow_test=300,
+        cs_flow_test=30,
+        flock_test=4_000,
         euler=8,
         label="thousands of steps for feed-forward rows, hundreds for flow rows and flocks",
     )

@@ -165,6 +165,8 @@ def notes(found: Sequence[Cell], preset: Preset) -> list[str]:
             "CS: the inputs leave out the angular velocities that decide the outcome. 1/3 is the loss of predicting the mean, "
             "2/3 that of any rotation guessed independently of the target. Flock is the learnable variant."
         )
+    if any(c.dataset == "disk" for c in found):
+        said.append("Disk: the exponential rows are undefined, as the disk has a boundary.")
     if any(c.row in FLOW_ROWS for c in found):
         said.append("Flow rows: Euler steps in training, RK45 at test time, hence fewer test points.")
     return said
@@ -174,23 +176,29 @@ def groups(found: Sequence[Cell]) -> dict[str, list[Cell]]:
     return {name: [c for c in found if c.dataset == name] for name in dict.fromkeys(c.dataset for c in found)}
 
 
+NARROW = ("model", "loss", "loss on M", "violation", "in M", "published", "seeds x steps")
+FULL_WIDTH = 124
+
+
 def show(found: Sequence[Cell], preset: Preset, out=None) -> None:
-    """On the screen."""
+    """On the screen; a narrow one gets fewer columns, all of them are in the files."""
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(file=out, width=None if out is None else 150)
-    width = console.width if console.is_terminal else 150
+    console = Console(file=out)
+    console = console if console.is_terminal else Console(file=out, width=FULL_WIDTH)
+    columns = COLUMNS if console.width >= FULL_WIDTH else NARROW
     for name, members in groups(found).items():
-        table = Table(title=SETS[name], title_justify="left", header_style="bold", pad_edge=False, box=None)
-        for column in COLUMNS:
+        table = Table(title=f"[bold]{SETS[name]}[/]", title_justify="left", pad_edge=False, box=None, padding=(0, 1))
+        for column in columns:
             table.add_column(column, justify="left" if column == "model" else "right", no_wrap=True)
         for c in members:
-            table.add_row(*line(c), style=None if c.feasible else "dim")
-        console.print(table, width=width)
+            texts = dict(zip(COLUMNS, line(c), strict=True))
+            table.add_row(*(texts[column] for column in columns), style=None if c.feasible else "dim")
+        console.print(table)
         console.print()
     for note in notes(found, preset):
-        console.print(note, highlight=False, width=width)
+        console.print(note, highlight=False, markup=False)
 
 
 def markdown(found: Sequence[Cell], preset: Preset) -> str:
