@@ -1,4 +1,4 @@
-"""The datasets are the paper's dynamics: each is checked against a naive twin, a closed form or SciPy's solver, on single rows."""
+"""The datasets are the paper's dynamics: each is checked against a naive twin, a closed form or SciPy's solver."""
 
 import math
 import pickle

@@ -125,6 +125,31 @@ def test_a_folder_that_cannot_be_written_fails_at_once(tmp_path):
         assert "Traceback" not in refused.stderr
 
 
+def test_the_paper_preset_survives_a_kill(tmp_path):
+    """It would take hours; here it starts, is killed, and goes on from where it was."""
+    start = [sys.executable, "-m", "inbounds.cli", "table", "--preset", "paper", "--yes", "--datasets", "sphere", "--models"]
+    epochs = []
+    for _ in range(2):
+        process = subprocess.Popen(
+            [*start, "regular", "--depths", "4", "--out", str(tmp_path), "--checkpoint", "0.2"],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        _wait_for(lambda: (epochs or [0])[-1] < _epoch(tmp_path))
+        epochs.append(_epoch(tmp_path))
+        os.killpg(process.pid, signal.SIGKILL)
+        assert "Estimated time" in process.communicate()[0]
+    assert 0 < epochs[0] < epochs[1] < 10_000
+
+
+def _epoch(folder):
+    """How far the only run is."""
+    for path in folder.glob("runs/*/checkpoint.safetensors"):
+        return int(read_tensors(path)[0]["epoch"])
+    return 0
+
+
 # --- the parts -------------------------------------------------------------------------------------------
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
     path = tmp_path / "a" / "b.json"

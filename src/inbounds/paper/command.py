@@ -38,6 +38,8 @@ def table(args) -> int:
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS)
     preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs)
     own = user_files(args.data, datasets)
+    if args.address and args.executor != "ray":
+        raise Refused(f"--address {args.address} asked for a Ray cluster, got --executor {args.executor}. Write --executor ray.")
     store = Store(args.out or f"runs/{preset.name}", args.checkpoint)
     store.prepare()
     references = []
@@ -77,8 +79,6 @@ def publish_table(args, preset: Preset, references: list[dict], rows, store: Sto
 
 
 def connect(args, store: Store) -> Executor:
-    if args.address and args.executor != "ray":
-        raise Refused(f"--address {args.address} asked for a Ray cluster, got --executor {args.executor}. Write --executor ray.")
     if args.executor == "ray":
         return Ray(store, open_job, args.address)
     return Local(store, open_job, args.workers)

@@ -25,12 +25,13 @@ WIDE_ATTENTION = {"heads": 4, "dim": 64, "width": 128}
 
 @dataclass(frozen=True)
 class Shape:
-    """Where a network lives: its set, whether points come in groups, the dataset's encoder width."""
+    """Where a network lives: its set, whether points come in groups, the dataset's encoder width, its number of anchors."""
 
     M: ConstraintSet
     tokens: bool
     width: int = 0
     wide: bool = False
+    anchors: int = ANCHORS
 
     @property
     def size(self) -> int:
@@ -76,7 +77,7 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
     "proj-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
     "exp-iaa": lambda s, depth, flow: s.layers(exponential(s.M), depth),
     "flow-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth),  # type: ignore[arg-type]
-    "prob": lambda s, depth, flow: s.regular_to(ANCHORS, depth),
+    "prob": lambda s, depth, flow: s.regular_to(s.anchors, depth),
     "proj-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
     "exp-faa": lambda s, depth, flow: exp_faa(s, depth),
     "flow-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(flow)),  # type: ignore[arg-type]
@@ -86,12 +87,13 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
 
 
 def build(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None) -> nn.Module:
-    shape = Shape(pairs.set, bool(pairs.tokens), WIDTH.get(pairs.name, 256), wide=row.startswith("wide"))
+    width, wide = WIDTH.get(pairs.name, 256), row.startswith("wide")
+    shape = Shape(pairs.set, bool(pairs.tokens), width, wide, anchors=len(anchors(pairs)))
     return NETWORKS[row](shape, depth, flow)
 
 
 def anchors(pairs: Pairs) -> Tensor:
-    """100 training targets, single agents of flocks."""
+    """100 training targets (all, if there are fewer), single agents of flocks."""
     y = pairs["train"][1].reshape(-1, *pairs.set.shape)
     return y[torch.randperm(len(y), generator=generator(0, stream=77))[:ANCHORS]]
 

@@ -54,8 +54,11 @@ class Velocity:
 
 @dataclass(frozen=True)
 class Preset:
-    """Budgets by kind of row. `large`: rows of the large test split; `flow_test`, `cs_flow_test`: test rows, `euler`: steps of flow
-    models; `flock_test`: test flocks of the others (None: all)."""
+    """Budgets by kind of row.
+
+    large: rows of the large test split; flow_test, cs_flow_test: test rows, euler: Euler steps of flow models; flock_test: test
+    flocks of all other rows (None: the whole split).
+    """
 
     name: str
     vector: Budget  # sphere, disk: networks of width 3 and 2
