@@ -131,8 +131,8 @@ def _standard() -> Preset:
     cs, flock = {"batch": 32, "batches": 20, "val": 200}, {"batch": 50, "batches": 40, "val": 200}
     return Preset(
         "standard",
-        vector=Budget(1_500, **grid),
-        matrix=Budget(500, **grid),
+        vector=Budget(1_000, **grid),
+        matrix=Budget(400, **grid),
         flow=flow,
         cs=Budget(10, **cs, **grid),
         flock=Budget(12, **flock, **grid),

@@ -48,6 +48,8 @@ def _maps(m: nn.Module) -> bool:
 class BatchedLinear(nn.Module):
     """y_k = x_k W_k^T + b_k: (K, *rows, in) -> (K, *rows, out)."""
 
+    NARROW = 32  # below, products with the rows as columns are up to twice as fast; layers hand that layout on as a view
+
     def __init__(self, weight: Tensor, bias: Tensor):
         super().__init__()
         self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)  # (K, out, in), (K, out)
@@ -55,7 +57,10 @@ class BatchedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.shape[1:-1]
         x = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
-        y = torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.mT)
+        if max(self.weight.shape[1:]) < self.NARROW:
+            y = torch.baddbmm(self.bias.unsqueeze(2), self.weight, x.mT).mT
+        else:
+            y = torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.mT)
         return y if len(rows) == 1 else y.unflatten(1, rows)
 
 
