@@ -5,7 +5,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce test test-compile bench lint clean
+.PHONY: reproduce standard gallery test test-compile bench bench-training lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -23,7 +23,13 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-reproduce: .venv/lab  ## noise projected on every set: table in the terminal, pictures in results/gallery
+reproduce: .venv/lab  ## the paper's table as a smoke run, on the screen and in runs/quick
+	$(BIN)/inbounds table --preset quick
+
+standard: .venv/lab  ## the table in earnest, about an hour on 2 cores, dataset by dataset; results/table
+	for d in sphere disk so3 protein flock cs; do $(BIN)/inbounds table --preset standard --datasets $$d --results results/table || exit 1; done
+
+gallery: .venv/lab  ## noise projected on every set: table in the terminal, pictures in results/gallery
 	$(BIN)/inbounds gallery --out results/gallery
 
 test: .venv/dev
@@ -34,6 +40,9 @@ test-compile: .venv/dev  ## every set through inductor; several minutes
 
 bench: .venv-peers/done  ## speed and violation against peers, one thread; writes results/geometry.json
 	.venv-peers/bin/python benchmarks/geometry.py
+
+bench-training: .venv/dev  ## a stack of ten models against plain loops, one thread; writes results/training.json
+	$(BIN)/python benchmarks/training.py
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

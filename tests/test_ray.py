@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,32 +17,22 @@ RAY = str(Path(sys.executable).with_name("ray"))
 
 @pytest.fixture
 def cluster(tmp_path):
-    """A head node with two CPUs; its files, and what Ray writes into a home folder, stay in the test's own."""
+    """A head node with two CPUs, ended alone; its files, and what Ray writes into a home folder, stay in the test's own."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    home = tmp_path / "home"
-    home.mkdir()
-    env = {**os.environ, "HOME": str(home), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    # a Unix socket's path may have 107 characters: pytest's own folders are too deep
-    short = Path(subprocess.run(["mktemp", "-d", "/tmp/ray.XXXX"], check=True, capture_output=True, text=True).stdout.strip())
-    start = [
-        RAY,
-        "start",
-        "--head",
-        "--port",
-        str(port),
-        "--num-cpus",
-        "2",
-        "--include-dashboard",
-        "false",
-        "--temp-dir",
-        str(short),
-    ]
-    subprocess.run([*start, "--disable-usage-stats"], check=True, capture_output=True, env=env)
-    yield f"127.0.0.1:{port}", env
-    subprocess.run([RAY, "stop", "--force"], check=True, capture_output=True, env=env)
-    subprocess.run(["rm", "-rf", str(short)], check=True)
+    env = {**os.environ, "HOME": str(tmp_path), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    start = [RAY, "start", "--head", "--block", "--port", str(port), "--num-cpus", "2", "--include-dashboard", "false"]
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:  # sockets have short paths only
+        log = open(tmp_path / "head.log", "w")
+        head = subprocess.Popen([*start, "--temp-dir", short], stdout=log, stderr=log, env=env, start_new_session=True)
+        while "Ray runtime started" not in (tmp_path / "head.log").read_text():
+            assert head.poll() is None, (tmp_path / "head.log").read_text()
+            time.sleep(0.1)
+        yield f"127.0.0.1:{port}", env
+        head.terminate()
+        head.wait(timeout=60)
+        log.close()
 
 
 def tasks() -> list[int]:

@@ -14,8 +14,8 @@ TEXT = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
-def test_there_are_six():
-    assert len(SNIPPETS) == 6
+def test_there_are_seven():
+    assert len(SNIPPETS) == 7
 
 
 @pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))

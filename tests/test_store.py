@@ -17,7 +17,7 @@ import torch
 from inbounds.train.store import Busy, Run, Store, StoreError, key, publish, publish_tensors, read_tensors
 from inbounds.train.work import work
 
-ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "2", "--epochs", "60"]
+ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "40"]
 
 
 def command(out, *extra):

@@ -246,6 +246,7 @@ def test_it_is_written_as_text_csv_json_and_markdown():
         (["--depths", "0"], "--depths asked for whole numbers"),
         (["--data", "/nowhere"], "which is not a folder"),
         (["--address", "1.2.3.4:5"], "--executor ray"),
+        (["--executor", "ray", "--address", "127.0.0.1:1"], "ray start --head"),
         (["--datasets", "disk", "--models", "exp-iaa"], "undefined on the disk"),
     ],
 )

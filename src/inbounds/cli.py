@@ -9,7 +9,8 @@ from importlib import import_module
 
 from . import __version__
 
-LAB = {"gemmi", "matplotlib", "mpl_toolkits", "numpy", "PIL", "rich", "safetensors", "scipy"}
+EXTRAS = dict.fromkeys(("gemmi", "matplotlib", "mpl_toolkits", "numpy", "PIL", "rich", "safetensors", "scipy"), "lab")
+EXTRAS["ray"] = "ray"
 
 
 def positive(text: str) -> int:
@@ -48,6 +49,7 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", metavar="A", help="of the Ray cluster")
     parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
     parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")
+    parser.add_argument("--results", metavar="DIR", help="also write each dataset's table there, as NAME.json")
     parser.add_argument(
         "--checkpoint", type=float, default=20.0, metavar="S", help="seconds of work a kill may cost (%(default)s)"
     )
@@ -80,9 +82,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return import_module(COMMANDS[args.command][2]).run(args)
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in LAB:
+        extra = EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
             raise
-        print(f"inbounds {args.command} needs {error.name}. Install it with: pip install 'inbounds[lab]'", file=sys.stderr)
+        print(f"inbounds {args.command} needs {error.name}. Install it with: pip install 'inbounds[{extra}]'", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from ..train.store import Store, StoreError, publish
 from .cells import open_job, units
 from .datasets import prepare
 from .presets import DATASETS, PRESETS, ROWS, Preset
-from .table import cells, csv_text, json_text, markdown, show
+from .table import cells, csv_text, groups, json_text, markdown, show
 
 
 class Refused(Exception):
@@ -38,8 +39,7 @@ def table(args) -> int:
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS)
     preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs)
     own = user_files(args.data, datasets)
-    if args.address and args.executor != "ray":
-        raise Refused(f"--address {args.address} asked for a Ray cluster, got --executor {args.executor}. Write --executor ray.")
+    reachable(args)
     store = Store(args.out or f"runs/{preset.name}", args.checkpoint)
     store.prepare()
     references = []
@@ -74,6 +74,8 @@ def publish_table(args, preset: Preset, references: list[dict], rows, store: Sto
         "table.md": markdown(found, preset),
     }.items():
         publish(store.folder / name, text.encode())
+    for name, members in groups(found).items() if args.results else ():
+        publish(Path(args.results) / f"{name}.json", json_text(members, about).encode())
     print(f"\nWritten to {relative(store.folder.resolve())}: table.md, table.csv, table.json; the runs are in runs/.")
     return 0
 
@@ -82,6 +84,19 @@ def connect(args, store: Store) -> Executor:
     if args.executor == "ray":
         return Ray(store, open_job, args.address)
     return Local(store, open_job, args.workers)
+
+
+def reachable(args) -> None:
+    """Refuse an address where nobody listens: Ray itself would try for minutes."""
+    if args.address and args.executor != "ray":
+        raise Refused(f"--address {args.address} asked for a Ray cluster, got --executor {args.executor}. Write --executor ray.")
+    host, colon, port = (args.address or "").rpartition(":")
+    if not colon or "//" in host or not port.isdigit():
+        return  # "auto", "local" and ray:// are Ray's to understand
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise Refused(f"--address {args.address} asked for a Ray cluster; {error}. Start one with: ray start --head") from error
 
 
 def agreed(args, preset: Preset, seconds: float) -> bool:
