@@ -230,7 +230,7 @@ def broken(case):
     [
         ("missing", "missing: Y_val"),
         ("shape", r"X_test asked for points of Sphere\(3\), \(N, 3\)"),
-        ("nan", "Y_train asked for finite numbers; 1 are not, the first in row 3"),
+        ("nan", "Y_train asked for finite float32 numbers; 1 are not, the first in row 3"),
         ("rows", "X_train and Y_train asked for the same shape"),
         ("text", "X_val asked for real numbers"),
         ("far", "8 of 8 rows are further than 0.1"),

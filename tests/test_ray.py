@@ -26,8 +26,9 @@ def cluster(tmp_path):
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as short:  # sockets have short paths only
         log = open(tmp_path / "head.log", "w")
         head = subprocess.Popen([*start, "--temp-dir", short], stdout=log, stderr=log, env=env, start_new_session=True)
+        end = time.monotonic() + 60
         while "Ray runtime started" not in (tmp_path / "head.log").read_text():
-            assert head.poll() is None, (tmp_path / "head.log").read_text()
+            assert head.poll() is None and time.monotonic() < end, (tmp_path / "head.log").read_text()
             time.sleep(0.1)
         yield f"127.0.0.1:{port}", env
         head.terminate()
@@ -35,13 +36,14 @@ def cluster(tmp_path):
         log.close()
 
 
-def tasks() -> list[int]:
-    """Process numbers of the Ray workers that run one of our units."""
+def tasks(home: Path) -> list[int]:
+    """Process numbers of this cluster's workers that run one of our units."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
             if folder.name.isdigit() and (folder / "cmdline").read_bytes().startswith(b"ray::_ray_task"):
-                found.append(int(folder.name))
+                if f"HOME={home}\0".encode() in (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
         except OSError:
             continue  # it ended while we looked
     return found
@@ -54,11 +56,11 @@ def test_a_cluster_gives_the_same_table_after_losing_a_worker(cluster, tmp_path)
     ray = [*local, "--out", str(tmp_path / "ray"), "--executor", "ray", "--address", address]
     process = subprocess.Popen(ray, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
     end = time.monotonic() + 120
-    while not (list(tmp_path.glob("ray/runs/*/checkpoint.safetensors")) and tasks()):
+    while not (list(tmp_path.glob("ray/runs/*/checkpoint.safetensors")) and tasks(tmp_path)):
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < end, "no task of ours on the cluster after two minutes"
         time.sleep(0.02)
-    os.kill(tasks()[0], signal.SIGKILL)
+    os.kill(tasks(tmp_path)[0], signal.SIGKILL)
     out, _ = process.communicate(timeout=180)
     assert process.returncode == 0, out
     assert "worker lost" in out

@@ -47,6 +47,11 @@ def problem(kind):
         "regular": lambda: ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(2)], ib.Projection(ib.Euclidean(3, 3))),
         "proj-iaa": lambda: ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(2)], ib.Projection(ib.SO(3))),
         "exp-iaa": lambda: ib.IAA([ib.MLPBlock((3, 3), 3) for _ in range(2)], ib.GroupExponential(ib.SO(3))),
+        "faa-mlp": lambda: ib.FAA(
+            ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(2)], ib.Projection(ib.Euclidean(3, 3))),
+            ib.Projection(ib.SO(3)),
+        ),
+        "exponential": lambda: ib.IAA([ib.MLPBlock((3, 3), 9)], ib.Exponential(ib.SO(3))),
         "faa": lambda: ib.FAA(
             nn.Sequential(nn.Flatten(-2), nn.Linear(9, 16), nn.Tanh(), nn.Linear(16, 9)), ib.Projection(ib.SO(3))
         ),
@@ -99,6 +104,8 @@ HOW = [
     ("proj-iaa", "batched"),
     ("exp-iaa", "batched"),
     ("prob", "batched"),
+    ("faa-mlp", "batched"),
+    ("exponential", "batched"),
     ("faa", "vmapped"),
     ("own", "vmapped"),
     ("proj-iaa", "vmapped"),
@@ -208,6 +215,69 @@ def test_members_differ_and_seeds_repeat():
 def test_bad_protocols_say_what_to_write(bad):
     with pytest.raises(ValueError, match="Protocol asked for"):
         Protocol(**bad)
+
+
+def frozen_features():
+    first = nn.Linear(3, 8).requires_grad_(False)
+    return nn.Sequential(first, nn.ReLU(), nn.Linear(8, 3))
+
+
+def tied():
+    layer = nn.Linear(3, 3)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+@pytest.mark.parametrize(
+    ("build", "how"),
+    [(frozen_features, "looped"), (tied, "vmapped"), (lambda: nn.Linear(3, 3), "vmapped")],
+    ids=["frozen", "tied", "root"],
+)
+def test_odd_models_stack_correctly(build, how):
+    """Frozen parts that differ by seed, tied weights, a bare layer: what is validated is the model that comes out."""
+    x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    p = Problem(build, x, x.flip(1), x[:20], x[:20].flip(1), mse, lambda output: output)
+    training = StackTraining(p, Protocol(epochs=3, batch=16, every=1), MEMBERS)
+    assert training.stack.how == how
+    while not training.done:
+        training.advance()
+    for k in range(3):
+        with torch.no_grad():
+            again = float(mse(training.model(k)(p.x_val)[None], p.y_val[None]))
+        assert again == pytest.approx(float(training.best[k]), rel=1e-5)
+
+
+def test_dropout_resumes_bit_for_bit():
+    x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+
+    def build():
+        return nn.Sequential(nn.Linear(3, 16), nn.Dropout(0.5), nn.Linear(16, 3))
+
+    p = Problem(build, x, x, x, x, mse, lambda output: output)
+    whole, first, second = (StackTraining(p, Protocol(epochs=9, batch=16, every=1), MEMBERS) for _ in range(3))
+    for _ in range(4):
+        whole.advance()
+    for _ in range(2):
+        first.advance()
+    second.restore(first.state())
+    for _ in range(2):
+        second.advance()
+    assert torch.equal(whole.stack.theta, second.stack.theta)
+
+
+def test_problems_that_cannot_be_learned_are_refused():
+    x = torch.randn(8, 3)
+    good = dict(build=lambda: nn.Linear(3, 1), x=x, target=x[:, :1], x_val=x, y_val=x[:, :1], loss=mse, read=lambda o: o)
+    StackTraining(Problem(**good), PROTOCOL, TWO).advance()
+    with pytest.raises(ValueError, match=r"outputs of the targets' shape"):
+        StackTraining(Problem(**{**good, "target": x[:, 0]}), PROTOCOL, TWO).advance()
+    with pytest.raises(ValueError, match="as many training inputs as targets"):
+        StackTraining(Problem(**{**good, "target": x[:4, :1]}), PROTOCOL, TWO)
+    with pytest.raises(ValueError, match="at least one, got 0"):
+        StackTraining(Problem(**{**good, "x_val": x[:0], "y_val": x[:0, :1]}), PROTOCOL, TWO)
+    with pytest.raises(ValueError, match="at least one model"):
+        StackTraining(Problem(**good), PROTOCOL, [])
+    with pytest.raises(ValueError, match=r"Use nn\.LayerNorm"):
+        StackTraining(Problem(**{**good, "build": lambda: nn.Sequential(nn.Linear(3, 1), nn.BatchNorm1d(1))}), PROTOCOL, TWO)
 
 
 def test_models_of_different_shape_do_not_stack():

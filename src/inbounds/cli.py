@@ -9,7 +9,9 @@ from importlib import import_module
 
 from . import __version__
 
-EXTRAS = dict.fromkeys(("gemmi", "matplotlib", "mpl_toolkits", "numpy", "PIL", "rich", "safetensors", "scipy"), "lab")
+EXTRAS: dict[str, str] = dict.fromkeys(
+    ["gemmi", "matplotlib", "mpl_toolkits", "numpy", "PIL", "rich", "safetensors", "scipy"], "lab"
+)
 EXTRAS["ray"] = "ray"
 
 
@@ -17,6 +19,13 @@ def positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"asked for a whole number >= 1, got {text}")
+    return number
+
+
+def seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"asked for a number of seconds >= 0, got {text}")
     return number
 
 
@@ -51,7 +60,7 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")
     parser.add_argument("--results", metavar="DIR", help="also write each dataset's table there, as NAME.json")
     parser.add_argument(
-        "--checkpoint", type=float, default=20.0, metavar="S", help="seconds of work a kill may cost (%(default)s)"
+        "--checkpoint", type=seconds, default=20.0, metavar="S", help="seconds of work a kill may cost (%(default)s)"
     )
     parser.add_argument("--yes", action="store_true", help="start the paper preset without asking")
 

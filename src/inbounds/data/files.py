@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from pathlib import Path
 
 import torch
@@ -33,12 +34,18 @@ def load_npz(path: str | Path, name: str, M: ConstraintSet, tokens: bool = False
                 f"{path}: X_{split} and Y_{split} asked for the same shape, got {tuple(x.shape)} and {tuple(y.shape)}."
             )
         kept[split] = _sound(path, split, x, y, M, notes)
+    groups = {s: tuple(kept[s][0].shape[1:]) for s in SPLITS}
+    if len(set(groups.values())) > 1:
+        raise ValueError(f"{path} asked for the same number of agents in every split, got points of {groups}.")
     splits = ranges({s: len(kept[s][0]) for s in SPLITS})
     x, y = (torch.cat([kept[s][i] for s in SPLITS]) for i in (0, 1))
     scale = unit_scale(M).double()
     if isinstance(M, SE):
         n = M.shape[0] - 1
-        scale[:n, n] = x[splits["train"], ..., :n, n].std()
+        std = x[splits["train"], ..., :n, n].std()
+        if not std > 0:
+            raise ValueError(f"{path}: X_train asked for translations that differ, got the same in every row.")
+        scale[:n, n] = std
     flat = tuple(range(1, x.dim()))
     moved = torch.cat([(M.project(p) - p).square().sum(flat).sqrt() for p in (x, y)])
     notes["projection"] = f"moved the points by {moved.mean():.1e} on average, {moved.max():.1e} at most"
@@ -60,6 +67,8 @@ def _open(path: Path):
 
     try:
         file = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}).") from error
     except (zipfile.BadZipFile, ValueError, EOFError):
         file = None
     if not isinstance(file, np.lib.npyio.NpzFile):
@@ -77,6 +86,8 @@ def _array(path: Path, file, name: str):
             f"{path}: {name} asked for plain numbers, got an array of objects, which only pickle can read. "
             f"Save it with .astype('float64')."
         ) from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        raise ValueError(f"{path}: {name} is damaged ({error}). Write the file again.") from error
 
 
 def _points(path: Path, name: str, raw, M: ConstraintSet, tokens: bool) -> Tensor:
@@ -93,9 +104,11 @@ def _points(path: Path, name: str, raw, M: ConstraintSet, tokens: bool) -> Tenso
             f"{path}: {name} asked for points of {M!r}, {rows}, {size}) or {rows}, {', '.join(map(str, M.shape))}), "
             f"got {raw.shape}."
         )
-    bad = (~torch.isfinite(x)).nonzero()
+    bad = (~torch.isfinite(x.float())).nonzero()
     if len(bad):
-        raise ValueError(f"{path}: {name} asked for finite numbers; {len(bad)} are not, the first in row {int(bad[0, 0])}.")
+        raise ValueError(
+            f"{path}: {name} asked for finite float32 numbers; {len(bad)} are not, the first in row {int(bad[0, 0])}."
+        )
     return x
 
 

@@ -14,7 +14,7 @@ SIZES = {"train": 4_000, "val": 800, "test": 1_200}  # the paper's
 LARGE = 20_000  # further test points of the synthetic sets: 1,200 are noisy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pairs:
     """y = F(x) for points of `set`: x and y of shape (N, *tokens, *set.shape), split by row ranges.
 

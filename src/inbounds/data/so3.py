@@ -53,6 +53,6 @@ def arrival(X: Tensor) -> Tensor:
         t = slope * theta + (wave * (e - 1) / (1j * k)).real.sum(-1)
         step = (HORIZON - t) / (slope + (wave * e).real.sum(-1))
         theta = theta + step.clamp(-0.5, 0.5)
-        if step.abs().max() < 1e-13 * 100:
+        if step.abs().max() < 1e-11:
             break
     return theta

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..data.pairs import Pairs, generator
 from ..learned.flow import Flow, FlowTraining, denoising
-from ..train.store import Store, read_tensors
+from ..train.store import Store
 from ..train.training import Member, Protocol, StackTraining, built, mse
 from ..train.work import Job, Unit
 from . import models
@@ -33,7 +33,7 @@ def units(preset: Preset, references: Sequence[dict], rows: Sequence[str]) -> li
             title = f"{reference['name']} {row}"
             needs = tuple(velocities) if row in FLOW_ROWS else ()
             todo += [Unit(c, needs, f"{title} depth {c['depth']}", _stack_cost(c)) for c in stacks]
-            test = test_config(preset, reference, row, stacks)
+            test = final_config(preset, reference, row, stacks)
             todo.append(Unit(test, (*needs, *stacks), f"{title} test", _test_cost(test)))
     first = {"velocity": 0, "stack": 1, "test": 1}
     return sorted(todo, key=lambda u: (first[u.config["kind"]], -u.cost))
@@ -42,6 +42,8 @@ def units(preset: Preset, references: Sequence[dict], rows: Sequence[str]) -> li
 def velocity_configs(preset: Preset, reference: dict) -> list[dict]:
     v: Velocity = preset.cs_velocity if reference["name"] in FLOCKS else preset.velocity
     shared = {"epochs": v.epochs, "patience": v.patience, "stop_after": v.stop_after, "batches": v.batches}
+    knobs = {"width": 256, "depth": 8, "dropout": 0.1, "times": 30, "speed": 0.5, "batch": 256, "clip": 1.0}
+    shared |= knobs  # the paper's
     return [
         {"kind": "velocity", "data": reference, "alpha": a, "lr": lr, "weight_decay": wd, **shared}
         for a in v.alphas
@@ -54,11 +56,12 @@ def stack_configs(preset: Preset, reference: dict, row: str, velocities: list[di
     budget = preset.budget(reference["name"], row)
     members = [[seed, wd] for wd in budget.decays for seed in range(budget.seeds)]
     flow = {"velocities": velocities, "euler": preset.euler} if row in FLOW_ROWS else {}
-    shared = {"kind": "stack", "data": reference, "row": row, "members": members, **flow}
+    blocks = models.knobs(reference["name"], row)
+    shared = {"kind": "stack", "data": reference, "row": row, "blocks": blocks, "members": members, **flow}
     return [{**shared, "depth": d, "protocol": asdict(budget.protocol())} for d in budget.depths]
 
 
-def test_config(preset: Preset, reference: dict, row: str, stacks: list[dict]) -> dict:
+def final_config(preset: Preset, reference: dict, row: str, stacks: list[dict]) -> dict:
     flocks = reference["name"] in FLOCKS
     if row in FLOW_ROWS:
         most = preset.cs_flow_test if flocks else preset.flow_test
@@ -67,37 +70,39 @@ def test_config(preset: Preset, reference: dict, row: str, stacks: list[dict]) -
     return {"kind": "test", "data": reference, "row": row, "stacks": stacks, "rows": most}
 
 
-# --- seconds on one core of the machine the README names; for order and estimates only -------------------------
-STEP_SECONDS = {"regular": 0.4e-3, "proj-iaa": 1.6e-3, "exp-iaa": 1.6e-3, "prob": 1.2e-3, "proj-faa": 0.6e-3, "exp-faa": 0.6e-3}
+# --- seconds on one core of 2026, measured with the standard preset; for order and estimates only ------------------
+LAYER = {"sphere": 0.12e-3, "disk": 0.1e-3, "so3": 0.25e-3, "protein": 0.3e-3, "cs": 0.13, "flock": 0.035}  # 500 rows, one model
+ROW_FACTOR = {"proj-iaa": 2.5, "exp-iaa": 6.0, "prob": 2.0, "exp-faa": 1.5, "wide-faa": 4.0, "wide-iaa": 5.0}  # feed-forward
+PROJECTION = 1.0e-3  # an Euler step of a flow, one point, forward and backward
 
 
 def _stack_cost(c: dict) -> float:
-    """Epochs x steps x models x depth x seconds of a layer."""
-    name, row, depth = c["data"]["name"], c["row"], c["depth"]
-    steps = c["protocol"]["epochs"] * min(math.ceil(4_000 / c["protocol"]["batch"]), c["protocol"]["batches"] or 10**9)
-    share = c["protocol"]["batch"] / 500
-    if name in FLOCKS:
-        layer = {"cs": 0.13, "flock": 0.03}[name] if "wide" not in row else 0.03
-    else:
-        layer = {"sphere": 0.08e-3, "disk": 0.08e-3, "so3": 0.2e-3, "protein": 0.25e-3}[name] * (4 if "wide" in row else 1)
-    points = share * (10 if name in FLOCKS else 1)
-    flow = 2.7e-3 * c.get("euler", 0) * points * 5
-    return steps * len(c["members"]) * (layer * share * depth + flow * ((depth + 1) if row == "flow-iaa" else 1))
+    """Steps x models x (depth x seconds of a layer + projections of a learned flow)."""
+    name, row, depth, p = c["data"]["name"], c["row"], c["depth"], c["protocol"]
+    steps = p["epochs"] * min(math.ceil(4_000 / p["batch"]), p["batches"] or 10**9)
+    factor = (0.4 if "wide" in row and name == "cs" else 1.0) if name in FLOCKS else ROW_FACTOR.get(row, 1.0)
+    layer = LAYER[name] * factor * p["batch"] / 500
+    points = p["batch"] * (10 if name in FLOCKS else 1)
+    flow = PROJECTION * c["euler"] / 8 * points * (depth + 1 if row == "flow-iaa" else 1) if "euler" in c else 0.0
+    return steps * len(c["members"]) * (layer * depth + flow)
 
 
 def _velocity_cost(c: dict) -> float:
-    full = math.ceil(30 * 4_000 * (10 if c["data"]["name"] in FLOCKS else 1) / 256)
-    return c["epochs"] * min(full, c["batches"] or full) * 9e-3
+    full = math.ceil(30 * 4_000 * (10 if c["data"]["name"] in FLOCKS else 1) / c["batch"])
+    return c["epochs"] * min(full, c["batches"] or full) * 32e-3
 
 
 def _test_cost(c: dict) -> float:
-    return 2.0 if c["rows"] is None else 0.05 * c["rows"] * (10 if c["data"]["name"] in FLOCKS else 1)
+    seeds, rows = len({m[0] for m in c["stacks"][0]["members"]}), c["rows"] or 20_000
+    if c["row"] in FLOW_ROWS:  # RK45
+        return 6e-3 * rows * seeds * (10 if c["data"]["name"] in FLOCKS else 1) * (9 if c["row"] == "flow-iaa" else 1)
+    return seeds * rows * (2e-3 if c["data"]["name"] in FLOCKS else 2e-5)
 
 
 # --- names become objects here, and nowhere else ---------------------------------------------------------------
 def open_job(config: dict, store: Store) -> Job:
     pairs = open_pairs(config["data"], store)
-    return {"velocity": VelocityJob, "stack": StackJob, "test": TestJob}[config["kind"]](config, pairs, store)
+    return {"velocity": VelocityJob, "stack": StackJob, "test": FinalJob}[config["kind"]](config, pairs, store)
 
 
 class VelocityJob(FlowTraining):
@@ -105,25 +110,29 @@ class VelocityJob(FlowTraining):
 
     def __init__(self, config: dict, pairs: Pairs, store: Store):
         knobs = {k: v for k, v in config.items() if k not in ("kind", "data")}
-        self.points = pairs["val"][0].reshape(-1, *pairs.set.shape)
-        super().__init__(pairs["train"][0].reshape(-1, *pairs.set.shape), self.points, **knobs)
+        train, val = (pairs[split][0].reshape(-1, *pairs.set.shape) for split in ("train", "val"))
+        super().__init__(train, val, **knobs)
 
     def advance(self) -> dict:  # type: ignore[override]
         return {"epoch": self.epoch + 1, "val": super().advance()}
 
     def finish(self) -> tuple[dict, dict[str, Tensor]]:
+        if not math.isfinite(self.best):
+            return {"val": None, "epoch": self.epoch}, {}
         flow = self.flow()
         return {"val": self.best, "epoch": self.best_epoch, "spec": flow.spec(), "radius": self.radius}, flow.tensors()
 
 
 def chosen_flow(configs: list[dict], pairs: Pairs, store: Store, euler: int) -> Flow:
     """Of the trained velocity networks the one that best undoes displacements that all of them were trained on."""
-    runs = [store.run(c) for c in configs]
-    results = [r.result for r in runs]
-    radius = min(r["radius"] for r in results if r)
+    results = [(store.run(c), store.run(c).result or {}) for c in configs]
+    sound = [(run, r) for run, r in results if r.get("val") is not None]
+    if not sound:
+        raise RuntimeError(f"all {len(configs)} velocity networks of {pairs.name} diverged")
+    radius = min(r["radius"] for _, r in sound)
     points = pairs["val"][0].reshape(-1, *pairs.set.shape)[:2_000]
-    flows = [Flow.load(run.weights(), {**r["spec"], "steps": euler}) for run, r in zip(runs, results, strict=True) if r]
-    scores = [denoising(f, points, radius, generator(0, stream=78)) for f in flows] if len(flows) > 1 else [0.0]
+    flows = [Flow.load(run.weights(), {**r["spec"], "steps": euler}) for run, r in sound]
+    scores = [denoising(f, points, radius, generator(0, stream=78)) for f in flows]
     return flows[scores.index(min(scores))]
 
 
@@ -162,7 +171,7 @@ def choose(config: dict, store: Store) -> tuple[dict, float, list[int]]:
     return best[1:]
 
 
-class TestJob:
+class FinalJob:
     """The chosen depth and weight decay on the test split, a seed at a time."""
 
     METRICS = ("mse", "mse_on_set", "violation_mean", "violation_max")
@@ -176,7 +185,7 @@ class TestJob:
         row = config["row"]
         flow = chosen_flow(self.stack["velocities"], pairs, store, self.stack["euler"]) if row in FLOW_ROWS else None
         self.problem = models.problem(row, pairs, self.stack["depth"], flow)
-        self.theta = read_tensors(store.run(self.stack).folder / "weights.safetensors")[0]["theta"]
+        self.theta = store.run(self.stack).weights()["theta"]
         self.split = "large" if pairs.synthetic and row not in FLOW_ROWS else "test"
         x, y = pairs[self.split]
         self.x, self.y = x[: config["rows"]], y[: config["rows"]]
@@ -188,13 +197,14 @@ class TestJob:
     @torch.no_grad()
     def advance(self) -> dict:
         k = self.rows[self.epoch]
+        self.epoch += 1
+        if self.trained["val"][k] is None:  # it diverged before its first evaluation: there is no model to test
+            return {"epoch": self.epoch}
         net = built(self.problem.build, self.stack["members"][k][0])
-        with torch.no_grad():
-            torch.nn.utils.vector_to_parameters(self.theta[k], [p for p in net.parameters() if p.requires_grad])
+        torch.nn.utils.vector_to_parameters(self.theta[k], [p for p in net.parameters() if p.requires_grad])
         net.eval()
         predicted = torch.cat([self.problem.read(net(x[None]))[0] for x in self.x.split(1_000)])
-        self.found[self.epoch] = torch.tensor(self._measure(predicted), dtype=torch.float64)
-        self.epoch += 1
+        self.found[self.epoch - 1] = torch.tensor(self._measure(predicted), dtype=torch.float64)
         return {"epoch": self.epoch, **dict(zip(self.METRICS, self.found[self.epoch - 1].tolist(), strict=True))}
 
     def _measure(self, predicted: Tensor) -> list[float]:

@@ -13,9 +13,10 @@ import torch
 from ..train.executors import Executor, Local, Ray, WorkFailed, execute
 from ..train.progress import Progress, relative, time_text
 from ..train.store import Store, StoreError, publish
+from ..train.work import Unit
 from .cells import open_job, units
 from .datasets import prepare
-from .presets import DATASETS, PRESETS, ROWS, Preset
+from .presets import DATASETS, PRESETS, ROWS, UNDEFINED, Preset
 from .table import cells, csv_text, groups, json_text, markdown, show
 
 
@@ -26,7 +27,7 @@ class Refused(Exception):
 def run(args) -> int:
     try:
         return table(args)
-    except (Refused, StoreError, WorkFailed, ValueError) as error:
+    except (Refused, StoreError, ValueError) as error:
         print(f"inbounds table: {error}", file=sys.stderr)
         return 2 if isinstance(error, Refused | ValueError) else 1
     except KeyboardInterrupt:
@@ -35,11 +36,17 @@ def run(args) -> int:
 
 
 def table(args) -> int:
+    import numpy  # noqa: F401 (what the lab extra brings is missed now, not after an hour)
+    import rich  # noqa: F401
+    import safetensors  # noqa: F401
+
     torch.set_num_threads(1)
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS)
     preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs)
     own = user_files(args.data, datasets)
     reachable(args)
+    if all((d, r) in UNDEFINED for d in datasets for r in rows):
+        raise Refused("There is no cell to show: Exp rows are undefined on the disk, which has a boundary.")
     store = Store(args.out or f"runs/{preset.name}", args.checkpoint)
     store.prepare()
     references = []
@@ -50,24 +57,32 @@ def table(args) -> int:
     missing = [u for u in todo if not store.run(u.config).done]
     if missing and not agreed(args, preset, sum(u.cost for u in missing)):
         return 0
-    if missing:
-        executor = connect(args, store)
+    failure = train(args, todo, store) if missing else None
+    publish_table(args, preset, references, rows, store, own)
+    if failure:
+        print(f"\nMissing from the table: {failure}", file=sys.stderr)
+    return 1 if failure else 0
+
+
+def train(args, todo: list[Unit], store: Store) -> WorkFailed | None:
+    """Do what is missing; a unit that fails costs its cell, not the table."""
+    executor = connect(args, store)
+    try:
         with Progress(todo, store, executor.workers) as watch:
             execute(todo, store, executor, watch)
-    return publish_table(args, preset, references, rows, store, own)
+    except WorkFailed as failure:
+        return failure
+    return None
 
 
-def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, own: list[str]) -> int:
+def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, own: list[str]) -> None:
     found = cells(preset, references, rows, store, own)
-    if not found:
-        raise Refused("There is no cell to show: Exp rows are undefined on the disk, which has a boundary.")
     about = {
         "command": args.line,
         "date": datetime.date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}",
         "preset": preset.name,
     }
-    show(found, preset)
     for name, text in {
         "table.json": json_text(found, about),
         "table.csv": csv_text(found),
@@ -76,8 +91,8 @@ def publish_table(args, preset: Preset, references: list[dict], rows, store: Sto
         publish(store.folder / name, text.encode())
     for name, members in groups(found).items() if args.results else ():
         publish(Path(args.results) / f"{name}.json", json_text(members, about).encode())
+    show(found, preset)
     print(f"\nWritten to {relative(store.folder.resolve())}: table.md, table.csv, table.json; the runs are in runs/.")
-    return 0
 
 
 def connect(args, store: Store) -> Executor:
@@ -131,7 +146,7 @@ def depths(text: str | None) -> tuple[int, ...] | None:
         numbers = ()
     if not numbers or min(numbers) < 1:
         raise Refused(f"--depths asked for whole numbers >= 1 such as 4,6,8, got {text!r}.")
-    return numbers
+    return tuple(dict.fromkeys(numbers))
 
 
 def user_files(folder: str | None, datasets: list[str]) -> list[str]:

@@ -86,6 +86,15 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
 }
 
 
+def knobs(name: str, row: str) -> dict:
+    """The numbers above that shape a row's blocks: part of a run's name, so that a change makes a new run."""
+    if row == "prob":
+        return {"anchors": ANCHORS, "width": WIDTH.get(name)}
+    if row.startswith("wide"):
+        return dict(WIDE_ATTENTION) if name in WIDTH else {"width": WIDE}
+    return {"heads": HEADS, "width": WIDTH[name]} if name in WIDTH else {}
+
+
 def build(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None) -> nn.Module:
     width, wide = WIDTH.get(pairs.name, 256), row.startswith("wide")
     shape = Shape(pairs.set, bool(pairs.tokens), width, wide, anchors=len(anchors(pairs)))

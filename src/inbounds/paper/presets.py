@@ -1,4 +1,4 @@
-"""Every knob of a run in one place."""
+"""How long every row is trained, and on how much. (The shape of the blocks is in models.py.)"""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ class Preset:
         asked = {"seeds": seeds, "depths": depths, "epochs": epochs}
         new = {k: v for k, v in asked.items() if v is not None}
         budgets = {k: replace(v, **new) for k, v in vars(self).items() if isinstance(v, Budget)}
-        return replace(self, **budgets)
+        said = ", ".join(f"{k} {','.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in new.items())
+        return replace(self, **budgets, label=f"{self.label}; changed: {said}" if said else self.label)
 
 
 def _quick() -> Preset:

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ..train.store import Store
-from .cells import stack_configs, test_config, velocity_configs
+from ..train.store import Store, strict
+from .cells import final_config, stack_configs, velocity_configs
 from .presets import FLOW_ROWS, UNDEFINED, Preset
 from .published import OTHER_DATA, PUBLISHED
 
@@ -69,24 +69,26 @@ def cells(preset: Preset, references: Sequence[dict], rows: Sequence[str], store
                 continue
             velocities = velocity_configs(preset, reference) if row in FLOW_ROWS else []
             stacks = stack_configs(preset, reference, row, velocities)
-            result = store.run(test_config(preset, reference, row, stacks)).result
+            result = store.run(final_config(preset, reference, row, stacks)).result
             if result is not None:
                 seconds = sum((store.run(c).result or {}).get("seconds", 0.0) for c in stacks)
-                found.append(_cell(result, seconds, reference["name"] in OTHER_DATA and reference["name"] not in own))
+                found.append(_cell(result, seconds, reference["name"] in OTHER_DATA or reference["name"] in own))
     return found
 
 
 def _cell(r: dict, seconds: float, other: bool) -> Cell:
+    """Statistics over the seeds that have a model; NaN if none has."""
     published = PUBLISHED.get(r["dataset"], {}).get(r["row"], (None, None))
-    worst = max(r["violation_max"])
+    kept = {m: [v for v in r[m] if v is not None] or [math.nan] for m in ("mse", "mse_on_set", "violation_mean", "violation_max")}
+    worst = max(kept["violation_max"])
     return Cell(
         dataset=r["dataset"],
         row=r["row"],
-        mse=statistics.fmean(r["mse"]),
-        mse_median=statistics.median(r["mse"]),
-        mse_spread=statistics.stdev(r["mse"]) if len(r["mse"]) > 1 else 0.0,
-        mse_on_set=statistics.fmean(r["mse_on_set"]),
-        violation_mean=statistics.fmean(r["violation_mean"]),
+        mse=statistics.fmean(kept["mse"]),
+        mse_median=statistics.median(kept["mse"]),
+        mse_spread=statistics.stdev(kept["mse"]) if len(kept["mse"]) > 1 else 0.0,
+        mse_on_set=statistics.fmean(kept["mse_on_set"]),
+        violation_mean=statistics.fmean(kept["violation_mean"]),
         violation_max=worst,
         feasible=worst <= FEASIBLE,
         depth=r["depth"],
@@ -107,12 +109,15 @@ def _cell(r: dict, seconds: float, other: bool) -> Cell:
 
 
 def number(value: float | None) -> str:
+    if value is not None and math.isnan(value):
+        return "none"
     return "-" if value is None else "0" if value == 0 else f"{value:.2e}".replace("e-0", "e-").replace("e+00", "")
 
 
 COLUMNS = (
     "model",
     "loss",
+    "median",
     "+-",
     "loss on M",
     "violation",
@@ -131,8 +136,9 @@ def line(c: Cell) -> tuple[str, ...]:
     """One cell as the texts of COLUMNS."""
     mark = "*" if c.other_data and c.published_mse is not None else ""
     return (
-        TITLES[c.row] + (f" ({c.diverged} diverged)" if c.diverged else ""),
+        TITLES[c.row] + ("!" if c.diverged else ""),
         number(c.mse),
+        number(c.mse_median),
         number(c.mse_spread) if c.seeds > 1 else "",
         number(c.mse_on_set),
         number(c.violation_mean),
@@ -158,8 +164,16 @@ def notes(found: Sequence[Cell], preset: Preset) -> list[str]:
             "in M = NO: the predictions are not points of the set. Their lower loss is not better: a conditional mean off the "
             "set beats every point of it. Compare such rows by 'loss on M'."
         )
-    if any(c.other_data for c in found):
-        said.append("* published on other data (ProteinNet casp8); ours are the chains shipped with this package.")
+    for c in found:
+        if c.diverged:
+            said.append(
+                f"! {SETS[c.dataset]} {TITLES[c.row]}: {c.diverged} of {c.seeds} seeds diverged; one without a model is left out."
+            )
+    if any(c.other_data and c.published_mse is not None for c in found):
+        said.append(
+            "* published on other data: another draw of the sphere's random field, ProteinNet casp8 instead of the chains "
+            "shipped here, or data of your own."
+        )
     if any(c.dataset == "cs" for c in found):
         said.append(
             "CS: the inputs leave out the angular velocities that decide the outcome. 1/3 is the loss of predicting the mean, "
@@ -177,7 +191,7 @@ def groups(found: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 
 NARROW = ("model", "loss", "loss on M", "violation", "in M", "published", "seeds x steps")
-FULL_WIDTH = 124
+FULL_WIDTH = 132
 
 
 def show(found: Sequence[Cell], preset: Preset, out=None) -> None:
@@ -220,5 +234,4 @@ def csv_text(found: Sequence[Cell]) -> str:
 
 
 def json_text(found: Sequence[Cell], about: dict) -> str:
-    rows = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(c).items()} for c in found]
-    return json.dumps({**about, "cells": rows}, indent=1) + "\n"
+    return json.dumps(strict({**about, "cells": [asdict(c) for c in found]}), indent=1) + "\n"

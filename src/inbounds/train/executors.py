@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Protocol as Interface
@@ -56,6 +57,7 @@ class _Schedule:
         self.waiting = {k: u for k, u in self.units.items() if not store.run(u.config).done}
         self.flying: set[str] = set()
         self.failed: dict[str, str] = {}
+        self.needs = {k: [store.run(c) for c in u.needs] for k, u in self.waiting.items()}
         self.deaths = dict.fromkeys(self.units, 0)
         self.not_before: dict[str, float] = {}
 
@@ -71,16 +73,16 @@ class _Schedule:
 
     def _submit(self) -> None:
         for k, unit in list(self.waiting.items()):
-            if any(key(c) in self.failed for c in unit.needs):
+            if self.failed and any(run.folder.name in self.failed for run in self.needs[k]):
                 del self.waiting[k]
                 self.failed[k] = f"{unit.title}: not run, it needs one that failed"
-            elif self.executor.running() < self.executor.workers and self._ready(k, unit):
+            elif self.executor.running() < self.executor.workers and self._ready(k):
                 del self.waiting[k]
                 self.flying.add(k)
                 self.executor.submit(unit)
 
-    def _ready(self, k: str, unit: Unit) -> bool:
-        return self.not_before.get(k, 0) <= time.monotonic() and all(self.store.run(c).done for c in unit.needs)
+    def _ready(self, k: str) -> bool:
+        return self.not_before.get(k, 0) <= time.monotonic() and all(run.done for run in self.needs[k])
 
     def _ended(self, event: Event) -> None:
         k, unit = event.key, self.units[event.key]
@@ -115,8 +117,13 @@ class Local:
         return len(self.busy)
 
     def submit(self, unit: Unit) -> None:
-        process, pipe = self.idle.pop() if self.idle else self._spawn()
-        pipe.send(unit.config)
+        while True:
+            process, pipe = self.idle.pop() if self.idle else self._spawn()
+            try:
+                pipe.send(unit.config)
+                break
+            except OSError:  # it was killed while idle
+                pipe.close()
         self.busy[pipe] = (process, key(unit.config))
 
     def _spawn(self) -> tuple:
@@ -137,7 +144,10 @@ class Local:
             seen.append(Event(kind, k, data))
             if kind != "progress":
                 del self.busy[pipe]
-                if kind != "died":
+                if kind == "died":
+                    pipe.close()
+                    process.join()
+                else:
                     self.idle.append((process, pipe))
         return seen
 
@@ -200,20 +210,29 @@ class Ray:
 
     def events(self, timeout: float) -> list[Event]:
         seen = [Event("progress", k, data) for k, data in self._progress() if k in self.busy.values()]
-        for ref in self.ray.wait(list(self.busy), timeout=timeout)[0] if self.busy else []:
-            k = self.busy.pop(ref)
-            try:
-                seen.append(Event(self.ray.get(ref)[0], k, self.ray.get(ref)[1]))
-            except self.ray.exceptions.RayError:
-                seen.append(Event("died", k))
+        if not self.busy:
+            time.sleep(timeout)
+            return seen
+        for ref in self.ray.wait(list(self.busy), timeout=timeout)[0]:
+            seen.append(self._outcome(ref, self.busy.pop(ref)))
         return seen
 
+    def _outcome(self, ref, k: str) -> Event:
+        try:
+            kind, data = self.ray.get(ref)
+        except self.ray.exceptions.RayTaskError as error:  # Python code raised there, e.g. inbounds is not installed
+            return Event("failed", k, {"error": f"on a Ray node: {error}"})
+        except self.ray.exceptions.RayError:
+            return Event("died", k)
+        return Event(kind, k, data)
+
     def _progress(self) -> list:
+        """News from the workers; a lost queue costs the display, nothing else."""
         from ray.util.queue import Empty
 
         try:
             return self.queue.get_nowait_batch(self.queue.qsize())
-        except Empty:
+        except (Empty, self.ray.exceptions.RayError):
             return []
 
     def close(self) -> None:
@@ -226,4 +245,9 @@ class Ray:
 def _ray_task(config: dict, store: Store, open_job: Open, queue) -> tuple[str, dict]:
     if not store.folder.is_dir():
         return "failed", {"error": f"This node does not see {store.folder}. Give --out a folder shared by all nodes."}
-    return _attempt(config, store, open_job, lambda data: queue.put_nowait((key(config), data)))
+
+    def report(data: dict) -> None:
+        with suppress(Exception):  # progress never fails a unit
+            queue.put_nowait((key(config), data))
+
+    return _attempt(config, store, open_job, report)

@@ -49,6 +49,8 @@ class Progress:
             self.done.add(event.key)
         if event.kind == "died":
             self._print(f"worker lost on {unit.title}; it goes on from its checkpoint")
+        if event.kind == "failed":
+            self._print(f"failed: {unit.title}: {event.data['error']}")
         self._show(event)
 
     def _show(self, event: Event) -> None:
@@ -72,7 +74,8 @@ class Progress:
         finished = sum(self.costs[k] for k in self.done) + sum(
             self.costs[k] * c["epoch"] / max(c["epochs"], 1) for k, c in self.current.items()
         )
-        worked, rest = finished - self.before, sum(self.costs.values()) - finished
+        earlier = sum(self.costs[k] * c["from"] / max(c["epochs"], 1) for k, c in self.current.items())
+        worked, rest = finished - self.before - earlier, sum(self.costs.values()) - finished
         if worked <= 0:
             return f"about {time_text(rest / self.workers)} left"
         return f"about {time_text((time.monotonic() - self.began) * rest / worked)} left"
@@ -82,7 +85,7 @@ def _line(c: dict) -> str:
     rate = (c["epoch"] - c["from"]) / max(time.monotonic() - c["since"], 1e-3)
     line = c.get("line") or {}
     val = line.get("val")
-    best = min(val) if isinstance(val, list) else val
+    best = min(val, default=None) if isinstance(val, list) else val
     return (
         f"{c['title']} {c['epoch']}/{c['epochs']}"
         + (f" loss {best:.3g}" if best is not None else "")

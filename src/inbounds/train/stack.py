@@ -2,8 +2,9 @@
 
 Three ways to evaluate them, equal up to rounding:
 - batched: every nn.Linear becomes one batched matrix product over (K, rows, in); everything else maps over leading dims anyway.
-- vmapped: torch.func.vmap over the parameters, for any module.
-- looped: one model after the other in small blocks of rows, for large models (transformers), which gain nothing from stacking.
+- vmapped: torch.func.vmap over the trained parameters; what is not trained must be the same in all models.
+- looped: one model after the other in small blocks of rows, for large models (transformers), which gain nothing from stacking,
+  and for models that differ in more than their trained parameters.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ OURS = (IAA, FAA, MLPBlock, Flat, Step, ConstraintSet)
 
 
 def batchable(model: nn.Module) -> bool:
-    """Whether every parameter belongs to an nn.Linear or to IAA's dt, in modules that map over leading dims."""
+    """Whether every parameter belongs to one nn.Linear or to IAA's dt, in modules that map over leading dims."""
+    if type(model) is nn.Linear or len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):
+        return False  # the outermost module cannot be exchanged; tied parameters have several owners
     inside_flow = {id(m) for f in model.modules() if isinstance(f, Flow) for m in f.modules()}
     return all(_maps(m) for m in model.modules() if id(m) not in inside_flow)
 
@@ -69,12 +72,17 @@ class Stack:
 
     def __init__(self, models: Sequence[nn.Module], how: str = "auto", block: int = 25):
         self.models = list(models)
+        if not self.models:
+            raise ValueError("A stack asked for at least one model, got none.")
         self.names = [n for n, p in self.models[0].named_parameters() if p.requires_grad]
         if not self.names:
             raise ValueError("A stack asked for models with parameters to train, got none.")
         self.shapes = [self.models[0].get_parameter(n).shape for n in self.names]
         self.theta = torch.stack([self._flat(m) for m in self.models])
-        self.how = how if how != "auto" else _choose(self.models[0])
+        alike = _same_otherwise(self.models, set(self.names))
+        self.how = how if how != "auto" else _choose(self.models[0]) if alike else "looped"
+        if not alike and self.how != "looped":
+            raise ValueError(f"Models that differ in frozen parameters or buffers cannot be {self.how}. Write how='looped'.")
         self.block = block
         self._bind()
 
@@ -105,7 +113,7 @@ class Stack:
         else:
             for k, model in enumerate(self.models):
                 for name, view in views.items():
-                    _set(model, name, nn.Parameter(view[k]))
+                    model.get_parameter(name).data = view[k]
             self.net, self.leaves = nn.ModuleList(self.models), {}
 
     def train(self, mode: bool = True) -> None:
@@ -154,6 +162,17 @@ class Stack:
         """Model k's parameters by name, copied."""
         parts = (self.theta if theta is None else theta)[k].split([math.prod(s) for s in self.shapes])
         return {n: p.reshape(s).clone() for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
+
+
+def _same_otherwise(models: Sequence[nn.Module], trained: set[str]) -> bool:
+    """Whether buffers and frozen parameters agree. Running statistics would change outside of theta: refused."""
+    for m in models[0].modules():
+        if getattr(m, "track_running_stats", False):
+            raise ValueError(
+                f"A stack asked for models whose state is their parameters, got {type(m).__name__}. Use nn.LayerNorm."
+            )
+    rest = [{n: t for n, t in [*m.named_parameters(), *m.named_buffers()] if n not in trained} for m in models]
+    return all(torch.equal(t, other[n]) for other in rest[1:] for n, t in rest[0].items())
 
 
 def _choose(model: nn.Module) -> str:

@@ -14,7 +14,9 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,9 +58,8 @@ def disk(path: Path) -> Iterator[None]:
     except StoreError:
         raise
     except OSError as error:
-        if error.errno not in advice:
-            raise
-        what = f"Cannot write {path} ({error.strerror}). {advice[error.errno]} and run the same command; finished runs are kept."
+        fix = advice.get(error.errno or 0, "Choose another folder with --out")
+        what = f"Cannot write {path} ({error.strerror}). {fix} and run the same command; finished runs are kept."
         raise StoreError(what) from error
 
 
@@ -66,7 +67,7 @@ def publish(path: Path, data: bytes) -> None:
     """Write a file so that it is either the old one or the whole new one, also after a power cut."""
     with disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
             with open(fresh, "wb") as f:
                 f.write(data)
@@ -78,7 +79,16 @@ def publish(path: Path, data: bytes) -> None:
 
 
 def publish_json(path: Path, value) -> None:
-    publish(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+    publish(path, (json.dumps(strict(value), indent=1, sort_keys=True) + "\n").encode())
+
+
+def strict(value):
+    """With None for NaN and infinities, which JSON does not know."""
+    if isinstance(value, dict):
+        return {k: strict(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def publish_tensors(path: Path, tensors: dict[str, Tensor], header: dict | None = None) -> None:
@@ -147,12 +157,17 @@ class Run:
         lines = self.folder / "metrics.jsonl"
         if lines.exists():
             with disk(lines):
-                os.truncate(lines, size)
+                os.truncate(lines, min(size, lines.stat().st_size))
+
+    def tidy(self) -> None:
+        """Remove what a killed process was writing; only while holding the lock."""
+        for rest in self.folder.glob(".*.tmp"):
+            rest.unlink(missing_ok=True)
 
     def add_metrics(self, line: dict) -> None:
         path = self.folder / "metrics.jsonl"
         with disk(path), open(path, "a") as f:
-            f.write(json.dumps(line) + "\n")
+            f.write(json.dumps(strict(line)) + "\n")
 
     def finish(self, result: dict, weights: dict[str, Tensor]) -> None:
         publish_tensors(self.folder / "weights.safetensors", weights)

@@ -31,9 +31,12 @@ class Protocol:
     val: int | None = None
 
     def __post_init__(self):
-        for name in ("epochs", "batch", "every", "patience"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"Protocol asked for a whole number {name} >= 1, got {getattr(self, name)!r}.")
+        for name in ("epochs", "batch", "every", "patience", "batches", "val"):
+            value = getattr(self, name)
+            if value is None and name in ("batches", "val"):
+                continue
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"Protocol asked for a whole number {name} >= 1, got {value!r}.")
         if not self.lr > 0:
             raise ValueError(f"Protocol asked for lr > 0, got {self.lr!r}.")
 
@@ -64,6 +67,8 @@ class Problem:
 
 def mse(output: Tensor, y: Tensor) -> Tensor:
     """Mean over rows and coordinates: (K, rows, ...) -> (K,)."""
+    if output.shape != y.shape:
+        raise ValueError(f"The loss asked for outputs of the targets' shape {tuple(y.shape[1:])}, got {tuple(output.shape[1:])}.")
     return (output - y).square().flatten(1).mean(1)
 
 
@@ -74,11 +79,21 @@ def built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         return build()
 
 
+def _check(p: Problem) -> None:
+    for split, a, b in (("training", p.x, p.target), ("validation", p.x_val, p.y_val)):
+        if not len(a) or len(a) != len(b):
+            raise ValueError(f"Problem asked for as many {split} inputs as targets, at least one, got {len(a)} and {len(b)}.")
+
+
 class StackTraining:
-    """K = len(members) models. Equal to K separate runs: own start, data order, decay, schedule, best checkpoint."""
+    """K = len(members) models. Equal to K separate runs: own start, data order, decay, schedule, best checkpoint.
+
+    (Dropout, if any, draws one stream for the stack.)
+    """
 
     def __init__(self, problem: Problem, protocol: Protocol, members: Sequence[Member], how: str = "auto", compile: bool = False):
         self.problem, self.protocol, self.members = problem, protocol, list(members)
+        _check(problem)
         self.stack = Stack([built(problem.build, m.seed) for m in members], how)
         theta = self.stack.theta
         decay = torch.tensor([m.weight_decay for m in members], dtype=theta.dtype)
@@ -111,8 +126,10 @@ class StackTraining:
         order = self._order()
         x, target = self.problem.x[order], self.problem.target[order]  # (K, N, ...)
         self.stack.train()
-        for xb, yb in zip(x.split(self.protocol.batch, 1), target.split(self.protocol.batch, 1), strict=True):
-            self._step(xb, yb)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1_000_003 * self.members[0].seed + self.epoch)
+            for xb, yb in zip(x.split(self.protocol.batch, 1), target.split(self.protocol.batch, 1), strict=True):
+                self._step(xb, yb)
         self.epoch += 1
         if self.epoch % self.protocol.every == 0 or self.epoch == self.epochs:
             return self._evaluate()
@@ -151,7 +168,7 @@ class StackTraining:
         x_val, y_val = self.problem.x_val[: self.protocol.val], self.problem.y_val[: self.protocol.val]
         for x, y in zip(x_val.split(2_000), y_val.split(2_000), strict=True):
             out = self.problem.read(self.stack.outputs(x.expand(len(self.members), *x.shape)))
-            total += len(x) * mse(out.double(), y.double())
+            total += len(x) * mse(out.double(), y.double().expand(len(self.members), *y.shape))
         return total / len(x_val)
 
     def model(self, k: int, best: bool = True) -> nn.Module:

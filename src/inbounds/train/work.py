@@ -54,16 +54,18 @@ def work(config: dict, store: Store, open_job: Open, report: Report = lambda eve
         return
     with run.lock():
         if not run.done:
+            run.tidy()
             publish_json(run.folder / "config.json", config)
             _run(run, open_job(config, store), report, store.pause)
 
 
 def _run(run: Run, job: Job, report: Report, pause: float) -> None:
     saved = run.checkpoint()
-    seconds = 0.0
+    seconds, latest = 0.0, {}
     if saved:
         job.restore(saved[0])
         seconds = saved[1]["seconds"]
+    resumed_from = job.epoch
     run.cut_metrics(saved[1]["metrics"] if saved else 0)
     began, kept, told = time.monotonic(), time.monotonic(), 0.0
     while not job.done:
@@ -71,11 +73,12 @@ def _run(run: Run, job: Job, report: Report, pause: float) -> None:
         now = time.monotonic()
         if line is not None:
             run.add_metrics(line)
+            latest = {"line": line}
         if now - told > REPORT_SECONDS:
-            report({"epoch": job.epoch, "epochs": job.epochs, **({"line": line} if line else {})})
+            report({"epoch": job.epoch, "epochs": job.epochs, **latest})
             told = now
         if now - kept > pause:
-            run.save_checkpoint(job.state(), {"seconds": seconds + now - began})
+            run.save_checkpoint(job.state(), {"seconds": seconds + now - began, "resumed_from": resumed_from})
             kept = now
     result, weights = job.finish()
-    run.finish({**result, "seconds": seconds + time.monotonic() - began}, weights)
+    run.finish({**result, "seconds": seconds + time.monotonic() - began, "resumed_from": resumed_from}, weights)
