@@ -215,8 +215,37 @@ def show(found: Sequence[Cell], preset: Preset, out=None) -> None:
         console.print(note, highlight=False, markup=False)
 
 
+def overview(found: Sequence[Cell]) -> str:
+    """All datasets on one page, as Markdown: our loss, struck out where predictions leave the set, and the published one."""
+    names = list(groups(found))
+    text = ["| loss (published) | " + " | ".join(SETS[n] for n in names) + " |", "|---|" + "---|" * len(names)]
+    by_place = {(c.row, c.dataset): c for c in found}
+    for row in dict.fromkeys(c.row for c in found):
+        cells = [_short(by_place.get((row, n)), (n, row) in UNDEFINED) for n in names]
+        text.append(f"| {TITLES[row]} | " + " | ".join(cells) + " |")
+    return "\n".join(text) + "\n"
+
+
+def _short(c: Cell | None, undefined: bool) -> str:
+    if c is None:
+        return "undefined" if undefined else ""
+    mark = "\\*" if c.other_data else ""
+    published = "" if c.published_mse is None else f" ({brief(c.published_mse)}{mark})"
+    return (brief(c.mse) if c.feasible else f"~~{brief(c.mse)}~~") + published
+
+
+def brief(value: float) -> str:
+    """Two digits."""
+    return f"{value:.2g}" if value >= 0.1 else f"{value:.1e}".replace("e-0", "e-")
+
+
+def read(texts: Sequence[str]) -> list[Cell]:
+    """Cells of table.json files."""
+    return [Cell(**c) for text in texts for c in json.loads(text)["cells"]]
+
+
 def markdown(found: Sequence[Cell], preset: Preset) -> str:
-    text = [f"# Table 1, preset {preset.name}", ""]
+    text = [f"# Table 1, preset {preset.name}", "", overview(found), "Struck out: the predictions are not in the set.", ""]
     for name, members in groups(found).items():
         text += [f"## {SETS[name]}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
         text += ["| " + " | ".join(line(c)).replace("*", "\\*") + " |" for c in members]
