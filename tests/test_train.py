@@ -11,7 +11,7 @@ from inbounds.nets import simplex_error
 from inbounds.train import Member, Problem, Protocol, Stack, StackTraining, mse
 from inbounds.train.stack import batchable
 
-MEMBERS = [Member(0), Member(1, 0.3), Member(2, 1e-2)]
+MEMBERS = [Member(0), Member(1, 0.3, lr=1e-2), Member(2, 1e-2)]
 TWO = MEMBERS[:2]
 PROTOCOL = Protocol(epochs=25, batch=8, lr=3e-3, every=2, patience=4)  # 8 steps an epoch
 
@@ -80,7 +80,7 @@ def separate(p, protocol, member):
     from inbounds.train.training import built
 
     net = built(p.build, member.seed)
-    adam = torch.optim.AdamW(net.parameters(), lr=protocol.lr, weight_decay=member.weight_decay)
+    adam = torch.optim.AdamW(net.parameters(), lr=member.lr or protocol.lr, weight_decay=member.weight_decay)
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(adam, factor=0.5, patience=protocol.patience // protocol.every)
     best, best_state = math.inf, None
     for epoch in range(protocol.epochs):

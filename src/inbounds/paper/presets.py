@@ -129,11 +129,11 @@ def _standard() -> Preset:
     wide = {"depths": (4,), "decays": (0.0, 1e-4), "seeds": 3}
     velocity = Velocity(epochs=12, lrs=(1e-3,), decays=(0.0,), patience=3, batches=100)
     flow = Budget(10, batch=16, batches=20, val=100, **grid)
-    cs, flock = {"batch": 32, "batches": 20, "val": 200}, {"batch": 50, "batches": 40, "val": 200}
+    cs, flock = {"batch": 16, "batches": 20, "val": 200}, {"batch": 50, "batches": 40, "val": 200}
     return Preset(
         "standard",
         vector=Budget(1_000, **grid),
-        matrix=Budget(400, **grid),
+        matrix=Budget(300, **grid),
         flow=flow,
         cs=Budget(10, **cs, **grid),
         flock=Budget(12, **flock, **grid),

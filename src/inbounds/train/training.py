@@ -43,10 +43,11 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Member:
-    """One model of a stack."""
+    """One model of a stack; lr: the protocol's by default."""
 
     seed: int
     weight_decay: float = 0.0
+    lr: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ class StackTraining:
         self.stack = Stack([built(problem.build, m.seed) for m in members], how)
         theta = self.stack.theta
         decay = torch.tensor([m.weight_decay for m in members], dtype=theta.dtype)
-        self.optimizer = StackedAdamW(theta, torch.full_like(decay, protocol.lr), decay)
+        lr = torch.tensor([protocol.lr if m.lr is None else m.lr for m in members], dtype=theta.dtype)
+        self.optimizer = StackedAdamW(theta, lr, decay)
         self.plateau = Plateau(len(members), protocol.factor, protocol.patience)
         self.epoch, self.epochs = 0, protocol.epochs
         self.best, self.best_theta = torch.full((len(members),), math.inf, dtype=torch.float64), theta.clone()
