@@ -12,6 +12,7 @@ from scipy.integrate import solve_ivp
 import inbounds as ib
 from inbounds.learned import Flow, FlowTraining, VelocityNet, denoising
 from inbounds.learned import flow as module
+from inbounds.learned.rk45 import rk45
 
 
 def net(size=3, width=16, depth=2, seed=0, gain=2.0):
@@ -84,7 +85,7 @@ def test_rk45_agrees_with_scipy_where_steps_are_refused(rtol):
         return torch.stack([torch.tanh(4000 * (t - 0.7)) * z[..., 1], torch.cos(9 * z[..., 0])], -1)
 
     x = 2 * points(6, 2)
-    mine = module.rk45(field, x, 2.0, rtol, 1e-8, 10_000)
+    mine = rk45(field, x, 2.0, rtol, 1e-8, 10_000)
     taken, evaluated = sum(evaluations), 0
     for row, got in zip(x, mine, strict=True):
         want = scipy(field, row, 2.0, rtol=rtol)

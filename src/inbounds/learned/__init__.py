@@ -1,5 +1,6 @@
 """Sets known only by samples."""
 
-from .flow import Flow, FlowTraining, VelocityNet, denoising
+from .flow import Flow, VelocityNet
+from .flow_training import FlowTraining, denoising
 
 __all__ = ["Flow", "FlowTraining", "VelocityNet", "denoising"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.pairs import Pairs, generator
-from ..learned.flow import Flow, FlowTraining, denoising
+from ..learned import Flow, FlowTraining, denoising
 from ..train.store import Store
 from ..train.training import Member, Protocol, StackTraining, built, mse
 from ..train.work import Job, Unit

@@ -1,0 +1,83 @@
+"""An adaptive Runge-Kutta method in which every row of a batch has its own steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Dormand and Prince's tableau: stage times, stage weights, weights of the error. The last stage is the solution.
+C = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
+A = (
+    (1 / 5,),
+    (3 / 40, 9 / 40),
+    (44 / 45, -56 / 15, 32 / 9),
+    (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+    (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+    (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
+)
+E = (-71 / 57600, 0.0, 71 / 16695, -71 / 1920, 17253 / 339200, -22 / 525, 1 / 40)
+
+
+def rk45(field: Callable[[Tensor, Tensor], Tensor], z: Tensor, T: float, rtol: float, atol: float, max_steps: int) -> Tensor:
+    """z(0) from z(T) = z, where dz/dt = field(z (rows, d), t (rows,)): Dormand-Prince with SciPy's step control, row by row.
+
+    Rows that have arrived leave the batch. Rows with a non-finite entry are returned as they came.
+    """
+    out, rows = z.clone(), torch.isfinite(z).all(-1).nonzero()[:, 0]
+    z = z[rows]
+    t = torch.full_like(rows, T, dtype=z.dtype)
+    f = field(z, t)
+    h = _first_step(field, z, f, t, rtol, atol)
+    refused = torch.zeros_like(rows, dtype=torch.bool)
+    for _ in range(max_steps):
+        if not len(rows):
+            return out
+        h = torch.minimum(h, t)
+        k, y = [f], z
+        for c, a in zip(C, A, strict=True):
+            y = z - h[:, None] * _combine(a, k)
+            k.append(field(y, t - c * h))
+        error = _rms(h[:, None] * _combine(E, k) / (atol + rtol * torch.maximum(z.abs(), y.abs())))
+        ok = error < 1
+        factor = (0.9 * error**-0.2).nan_to_num(nan=0.2).clamp(0.2, 10)  # a NaN error refuses the step, too
+        t, z, f = torch.where(ok, t - h, t), torch.where(ok[:, None], y, z), torch.where(ok[:, None], k[-1], f)
+        h = h * torch.where(refused, factor.clamp(max=1), factor)
+        refused = ~ok
+        if bool((refused & ~(h >= 10 * torch.finfo(t.dtype).eps * t)).any()):  # h may be NaN
+            break
+        left = t > 0
+        if not bool(left.all()):
+            out[rows[~left]] = z[~left]
+            rows, t, z, f, h, refused = (s[left] for s in (rows, t, z, f, h, refused))
+    if not len(rows):
+        return out
+    raise RuntimeError(
+        f"Flow: {len(rows)} of {len(out)} rows did not reach t = 0 in {max_steps} RK45 steps, or their step shrank to nothing; "
+        f"the slowest is at t = {float(t.max()):.3g} of T = {T:.3g}. The field is too steep there: train it longer, loosen "
+        f"rtol and atol, raise max_steps, or use the Euler steps: flow.train().project(x)."
+    )
+
+
+def _first_step(field, z: Tensor, f: Tensor, T: Tensor, rtol: float, atol: float) -> Tensor:
+    """Hairer, Norsett, Wanner, Solving ODEs I, II.4, as SciPy has it: (rows,)."""
+    scale = atol + rtol * z.abs()
+    d0, d1 = _rms(z / scale), _rms(f / scale)
+    small = (d0 < 1e-5) | (d1 < 1e-5)
+    h0 = torch.minimum(torch.where(small, 1e-6, 0.01 * d0 / torch.where(small, 1.0, d1)), T)
+    d2 = _rms((field(z - h0[:, None] * f, T - h0) - f) / scale) / h0
+    flat = (d1 <= 1e-15) & (d2 <= 1e-15)
+    h1 = torch.where(flat, (1e-3 * h0).clamp(min=1e-6), (0.01 / torch.where(flat, 1.0, torch.maximum(d1, d2))) ** 0.2)
+    return torch.minimum(torch.minimum(100 * h0, h1), T)
+
+
+def _rms(e: Tensor) -> Tensor:
+    return e.square().mean(-1).sqrt()
+
+
+def _combine(weights: tuple[float, ...], k: list[Tensor]) -> Tensor:
+    total = weights[0] * k[0]
+    for w, s in zip(weights[1:], k[1:], strict=True):
+        total = total.add(s, alpha=w) if w else total
+    return total
