@@ -44,3 +44,21 @@ def test_the_contributing_page_runs():
 def test_figures_and_files_it_names_exist():
     for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
         assert (ROOT / target).exists(), target
+
+
+def test_the_table_it_quotes_is_the_stored_one():
+    from inbounds.paper.presets import DATASETS
+    from inbounds.paper.table import overview, read
+
+    stored = read([(ROOT / "results" / "table" / f"{d}.json").read_text() for d in DATASETS])
+    assert overview(stored) in TEXT
+
+
+def test_the_training_ratios_it_quotes_are_the_stored_ones():
+    import json
+
+    stored = json.loads((ROOT / "results" / "training.json").read_text())["results"]
+    for title, found in stored.items():
+        row = next(line for line in TEXT.splitlines() if line.startswith(f"| {title} |"))
+        for ratio in found["ratios"].values():
+            assert f"{ratio:.1f}x" in row

@@ -283,5 +283,7 @@ def test_problems_that_cannot_be_learned_are_refused():
 def test_models_of_different_shape_do_not_stack():
     with pytest.raises(ValueError, match="equal shape"):
         Stack([nn.Linear(2, 2), nn.Linear(2, 3)])
+    with pytest.raises(ValueError, match="how = auto"):
+        Stack([nn.Linear(2, 2)], "fast")
     with pytest.raises(ValueError, match="parameters to train"):
         Stack([nn.ReLU()])

@@ -40,7 +40,7 @@ def batchable(model: nn.Module) -> bool:
 
 def _maps(m: nn.Module) -> bool:
     if type(m) is nn.Linear:
-        return m.bias is not None
+        return m.bias is not None and m.bias.requires_grad == m.weight.requires_grad
     if isinstance(m, IAA):
         return m.head is None
     if isinstance(m, FAA):
@@ -74,6 +74,8 @@ class Stack:
         self.models = list(models)
         if not self.models:
             raise ValueError("A stack asked for at least one model, got none.")
+        if how not in ("auto", "batched", "vmapped", "looped"):
+            raise ValueError(f"A stack asked for how = auto, batched, vmapped or looped, got {how!r}.")
         self.names = [n for n, p in self.models[0].named_parameters() if p.requires_grad]
         if not self.names:
             raise ValueError("A stack asked for models with parameters to train, got none.")
