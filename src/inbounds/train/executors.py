@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Protocol as Interface
@@ -129,7 +131,8 @@ class Local:
     def _spawn(self) -> tuple:
         ours, theirs = self.context.Pipe()
         process = self.context.Process(target=_serve, args=(theirs, self.store, self.open_job), daemon=True)
-        process.start()
+        with _interrupts_ignored():
+            process.start()
         theirs.close()
         return process, ours
 
@@ -159,11 +162,21 @@ class Local:
         self.idle, self.busy = [], {}
 
 
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """A child born in here ignores Ctrl-C from its first instruction: it is the parent's to handle."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers, and only it gets Ctrl-C
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _serve(pipe: Connection, store: Store, open_job: Open) -> None:
     """A worker: configs in, events out. The parent's end closing, or breaking, means the end."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     try:
         while True:
             pipe.send(_attempt(pipe.recv(), store, open_job, lambda data: pipe.send(("progress", data))))
