@@ -148,7 +148,7 @@ def _standard() -> Preset:
         cs_flow_test=30,
         flock_test=4_000,
         euler=8,
-        label="thousands of steps for feed-forward rows, hundreds for flow rows and flocks",
+        label="thousands of steps for feed-forward rows, hundreds for flow rows and flocks, tens for flow rows of flocks",
     )
 
 
