@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import inbounds as ib
+from inbounds import train
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text()
@@ -22,7 +23,7 @@ def test_there_are_seven():
 def test_snippet(code):
     assert len(code.splitlines()) <= 5
     torch.manual_seed(0)
-    exec(code, {"torch": torch, "nn": nn, "ib": ib})
+    exec(code, {"torch": torch, "nn": nn, "ib": ib, **{n: getattr(train, n) for n in train.__all__}})
 
 
 def test_the_table_of_sets_is_complete():
