@@ -26,7 +26,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_
 reproduce: .venv/lab  ## the paper's table as a smoke run, on the screen and in runs/quick
 	$(BIN)/inbounds table --preset quick
 
-standard: .venv/lab  ## the table in earnest, about an hour on 2 cores, dataset by dataset; results/table
+standard: .venv/lab  ## the table in earnest, an hour or more on 2 cores, dataset by dataset; results/table
 	for d in sphere disk so3 protein flock cs; do $(BIN)/inbounds table --preset standard --datasets $$d --results results/table || exit 1; done
 	$(BIN)/inbounds table --preset standard
 
