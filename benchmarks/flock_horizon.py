@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from inbounds.data import flock
-from inbounds.paper.models import Shape
+from inbounds.paper.models import Shape, wide_blocks
 from inbounds.train.training import Member, Problem, Protocol, StackTraining, mse
 
 
@@ -23,7 +23,7 @@ def r_squared(horizon: float, epochs: int) -> float:
     """1 - (validation error)/(variance of the validation targets about the training mean), all coordinates together."""
     pairs = flock({"large": 1}, horizon=horizon)
     (x, y), (x_val, y_val) = pairs["train"], pairs["val"]
-    shape = Shape(pairs.set, tokens=True, wide=True)
+    shape = Shape(pairs.set, tokens=True, wide=wide_blocks(tokens=True))
     problem = Problem(lambda: shape.regular(4), x, y, x_val, y_val, mse, lambda output: output)
     training = StackTraining(problem, Protocol(epochs=epochs, batch=100, every=5, patience=15), [Member(0)])
     while not training.done:

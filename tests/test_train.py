@@ -7,9 +7,12 @@ import torch
 from torch import nn
 
 import inbounds as ib
+from inbounds.learned import Flow
+from inbounds.learned.flow import VelocityNet
 from inbounds.nets import simplex_error
 from inbounds.train import Member, Problem, Protocol, Stack, StackTraining, mse
 from inbounds.train.stack import batchable
+from inbounds.train.training import built
 
 MEMBERS = [Member(0), Member(1, 0.3, lr=1e-2), Member(2, 1e-2)]
 TWO = MEMBERS[:2]
@@ -40,7 +43,9 @@ def plain(*layers):
 
 
 def problem(kind):
-    tokens = (4,) if kind == "attention" else ()
+    tokens = (4,) if "attention" in kind else ()
+    velocity = built(lambda: VelocityNet(9, width=8, depth=2), seed=5)
+    flow = Flow(velocity.double(), (3, 3), T=0.3, steps=3)
     x, xv = rotations(64, 0, tokens), rotations(20, 1, tokens)
     y, yv = turned(x), turned(xv)
     builds = {
@@ -60,6 +65,7 @@ def problem(kind):
         "attention": lambda: ib.IAA(
             [ib.AttentionBlock((3, 3), 9, heads=3, width=16) for _ in range(2)], ib.Projection(ib.SO(3)), head=nn.Linear(9, 9)
         ),
+        "attention-flow": lambda: ib.IAA([ib.AttentionBlock((3, 3), 9, width=16) for _ in range(2)], ib.Projection(flow)),
     }
 
     def build():
@@ -77,10 +83,9 @@ def problem(kind):
 
 def separate(p, protocol, member):
     """The same run by torch's own optimiser and schedule, one model by itself: the naive twin."""
-    from inbounds.train.training import built
-
     net = built(p.build, member.seed)
-    adam = torch.optim.AdamW(net.parameters(), lr=member.lr or protocol.lr, weight_decay=member.weight_decay)
+    trained = [q for q in net.parameters() if q.requires_grad]
+    adam = torch.optim.AdamW(trained, lr=member.lr or protocol.lr, weight_decay=member.weight_decay)
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(adam, factor=0.5, patience=protocol.patience // protocol.every)
     best, best_state = math.inf, None
     for epoch in range(protocol.epochs):
@@ -93,10 +98,10 @@ def separate(p, protocol, member):
             with torch.no_grad():
                 val = float(mse(p.read(net(p.x_val))[None], p.y_val[None]))
             if val < best:
-                best, best_state = val, torch.nn.utils.parameters_to_vector(net.parameters()).detach().clone()
+                best, best_state = val, torch.nn.utils.parameters_to_vector(trained).detach().clone()
             if (epoch + 1) % protocol.every == 0:
                 schedule.step(val)
-    return torch.nn.utils.parameters_to_vector(net.parameters()).detach(), best, best_state, adam.param_groups[0]["lr"]
+    return torch.nn.utils.parameters_to_vector(trained).detach(), best, best_state, adam.param_groups[0]["lr"]
 
 
 HOW = [
@@ -111,6 +116,7 @@ HOW = [
     ("proj-iaa", "vmapped"),
     ("attention", "vmapped"),
     ("attention", "looped"),
+    ("attention-flow", "vmapped"),
 ]
 
 
@@ -130,7 +136,8 @@ def test_200_stacked_steps_equal_separate_runs(kind, how):
 
 
 @pytest.mark.parametrize(
-    ("kind", "how"), [("regular", "batched"), ("faa", "vmapped"), ("own", "vmapped"), ("attention", "looped")]
+    ("kind", "how"),
+    [("regular", "batched"), ("faa", "vmapped"), ("own", "vmapped"), ("attention", "looped"), ("attention-flow", "vmapped")],
 )
 def test_the_path_is_chosen_by_the_model(kind, how):
     assert Stack([problem(kind).build()]).how == how

@@ -19,18 +19,21 @@ from ..train.training import Problem, mse
 ANCHORS = 100
 HEADS = 3
 WIDTH = {"cs": 2_048, "flock": 256}  # of the encoder's feed-forward layer: the paper's on cs, ours on flock
-WIDE = 64  # hidden units of a block in the wide rows
+WIDE = 64  # hidden units of a block in the wide rows; chosen with their lr and depth by benchmarks/wide_blocks.py
 WIDE_ATTENTION = {"heads": 4, "dim": 64, "width": 128}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Where a network lives: its set, whether points come in groups, the dataset's encoder width, its number of anchors."""
+    """Where a network lives: its set, whether points come in groups, the dataset's encoder width, its number of anchors.
+
+    wide: a practitioner's blocks instead of the paper's, as arguments of AttentionBlock (points in groups) or MLPBlock.
+    """
 
     M: ConstraintSet
     tokens: bool
     width: int = 0
-    wide: bool = False
+    wide: dict | None = None
     anchors: int = ANCHORS
 
     @property
@@ -38,11 +41,9 @@ class Shape:
         return math.prod(self.M.shape)
 
     def block(self, out: int) -> nn.Module:
-        if self.wide and self.tokens:
-            return AttentionBlock(self.M.shape, out, **WIDE_ATTENTION)
         if self.tokens:
-            return AttentionBlock(self.M.shape, out, heads=HEADS, width=self.width)
-        return MLPBlock(self.M.shape, out, width=WIDE if self.wide else None)
+            return AttentionBlock(self.M.shape, out, **(self.wide or {"heads": HEADS, "width": self.width}))
+        return MLPBlock(self.M.shape, out, **(self.wide or {}))
 
     def layers(self, step: Step, depth: int, head: bool = True) -> IAA:
         """`depth` blocks with the step between them; transformers end with a linear map inside the last step."""
@@ -86,17 +87,21 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
 }
 
 
+def wide_blocks(tokens: bool) -> dict:
+    return dict(WIDE_ATTENTION) if tokens else {"width": WIDE}
+
+
 def knobs(name: str, row: str) -> dict:
     """The numbers above that shape a row's blocks: part of a run's name, so that a change makes a new run."""
     if row == "prob":
         return {"anchors": ANCHORS, "width": WIDTH.get(name)}
     if row.startswith("wide"):
-        return dict(WIDE_ATTENTION) if name in WIDTH else {"width": WIDE}
+        return wide_blocks(name in WIDTH)
     return {"heads": HEADS, "width": WIDTH[name]} if name in WIDTH else {}
 
 
 def build(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None) -> nn.Module:
-    width, wide = WIDTH.get(pairs.name, 256), row.startswith("wide")
+    width, wide = WIDTH.get(pairs.name, 256), wide_blocks(bool(pairs.tokens)) if row.startswith("wide") else None
     shape = Shape(pairs.set, bool(pairs.tokens), width, wide, anchors=len(anchors(pairs)))
     return NETWORKS[row](shape, depth, flow)
 

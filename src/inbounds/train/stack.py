@@ -2,9 +2,10 @@
 
 Three ways to evaluate them, equal up to rounding:
 - batched: every nn.Linear becomes one batched matrix product over (K, rows, in); everything else maps over leading dims anyway.
-- vmapped: torch.func.vmap over the trained parameters; what is not trained must be the same in all models.
-- looped: one model after the other in small blocks of rows, for large models (transformers), which gain nothing from stacking,
-  and for models that differ in more than their trained parameters.
+- vmapped: torch.func.vmap over the trained parameters; what is not trained must be the same in all models. A learned flow
+  inside sees the points of all models in one call, seven times faster than one model at a time on single flocks.
+- looped: one model after the other, for large models (transformers), which gain nothing from stacking, and for models that
+  differ in more than their trained parameters.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # (K, rows, ...) outputs and targets 
 
 # modules without parameters of their own that map over leading dims
 TRANSPARENT = (nn.Sequential, nn.ModuleList, nn.Identity, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Softplus, nn.ELU, nn.LeakyReLU)
+HEAVY = (nn.TransformerEncoderLayer, AttentionBlock)
 OURS = (IAA, FAA, MLPBlock, Flat, Step, ConstraintSet)
 
 
@@ -68,9 +70,13 @@ class BatchedLinear(nn.Module):
 
 
 class Stack:
-    """K models with equal parameter shapes. `theta` (K, P) holds their parameters; write into it in place."""
+    """K models with equal parameter shapes. `theta` (K, P) holds their parameters; write into it in place.
 
-    def __init__(self, models: Sequence[nn.Module], how: str = "auto", block: int = 25):
+    block: rows evaluated at once (None: all). By default few where one model fills the cache (looped), fewer where every
+    Euler step of a flow is kept for the backward pass (vmapped transformers with a flow inside).
+    """
+
+    def __init__(self, models: Sequence[nn.Module], how: str = "auto", block: int | None = None):
         self.models = list(models)
         if not self.models:
             raise ValueError("A stack asked for at least one model, got none.")
@@ -85,7 +91,7 @@ class Stack:
         self.how = how if how != "auto" else _choose(self.models[0]) if alike else "looped"
         if not alike and self.how != "looped":
             raise ValueError(f"Models that differ in frozen parameters or buffers cannot be {self.how}. Write how='looped'.")
-        self.block = block
+        self.block = block or _block(self.models[0], self.how)
         self._bind()
 
     def __len__(self) -> int:
@@ -127,38 +133,43 @@ class Stack:
 
     def outputs(self, x: Tensor) -> Tensor:
         """x (K, rows, ...) -> (K, rows, ...)."""
+        return torch.cat([self._outputs(part) for part in x.split(self.block or x.shape[1], 1)], 1)
+
+    def _outputs(self, x: Tensor) -> Tensor:
         if self.how == "batched":
             return self.net(x)
         if self.how == "looped":
-            return torch.stack(
-                [torch.cat([m(part) for part in xk.split(self.block)]) for m, xk in zip(self.models, x, strict=True)]
-            )
+            return torch.stack([m(xk) for m, xk in zip(self.models, x, strict=True)])
         return torch.vmap(lambda p, xk: functional_call(self.net, p, (xk,)), randomness="different")(self.leaves, x)
 
     def gradients(self, x: Tensor, target: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
         """Losses (K,) and their gradients (K, P)."""
-        if self.how == "looped":
-            pairs = [self._one(m, xk, yk, loss) for m, xk, yk in zip(self.models, x, target, strict=True)]
-            return torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs])
-        losses = loss(self.outputs(x), target)
-        grads = torch.autograd.grad(losses.sum(), list(self.leaves.values()))
-        return losses.detach(), torch.cat([self._rows(n, g) for n, g in zip(self.leaves, grads, strict=True)], 1)
+        if self.how != "looped":
+            return self._sum(self._outputs, self.leaves, x, target, loss)
+        alone = [
+            self._sum(lambda xb, m=m: m(xb[0])[None], {n: m.get_parameter(n) for n in self.names}, xk[None], yk[None], loss)
+            for m, xk, yk in zip(self.models, x, target, strict=True)
+        ]
+        return torch.cat([value for value, _ in alone]), torch.cat([grad for _, grad in alone])
 
-    def _rows(self, name: str, g: Tensor) -> Tensor:
-        """A leaf's gradient as (K, n)."""
-        return g[..., 0, 0].mT if name in self.turned else g.reshape(len(self), -1)
-
-    def _one(self, model: nn.Module, x: Tensor, target: Tensor, loss: Loss) -> tuple[Tensor, Tensor]:
-        """One model's loss and gradient, a block of rows at a time: it stays in the cache."""
-        leaves = [model.get_parameter(n) for n in self.names]
-        value, total = x.new_zeros(()), None
-        for xb, yb in zip(x.split(self.block), target.split(self.block), strict=True):
-            share = len(xb) / len(x) * loss(model(xb)[None], yb[None])[0]
-            g = torch.cat([g.reshape(-1) for g in torch.autograd.grad(share, leaves)])
-            total = g if total is None else total.add_(g)
-            value = value + share.detach()
+    def _sum(
+        self, net: Callable[[Tensor], Tensor], leaves: dict[str, Tensor], x: Tensor, target: Tensor, loss: Loss
+    ) -> tuple[Tensor, Tensor]:
+        """Losses and gradients of the len(x) models that `net` evaluates, a block of rows at a time."""
+        models, rows = x.shape[:2]
+        block = self.block or rows
+        value, total = x.new_zeros(models), None
+        for xb, yb in zip(x.split(block, 1), target.split(block, 1), strict=True):
+            share = loss(net(xb), yb) * (xb.shape[1] / rows)
+            grads = torch.autograd.grad(share.sum(), list(leaves.values()))
+            g = torch.cat([self._rows(n, g, models) for n, g in zip(leaves, grads, strict=True)], 1)
+            value, total = value + share.detach(), g if total is None else total.add_(g)
         assert total is not None
         return value, total
+
+    def _rows(self, name: str, g: Tensor, models: int) -> Tensor:
+        """A leaf's gradient as (models, n)."""
+        return g[..., 0, 0].mT if name in self.turned else g.reshape(models, -1)
 
     def tensors(self, k: int, theta: Tensor | None = None) -> dict[str, Tensor]:
         """Model k's parameters by name, copied."""
@@ -180,8 +191,17 @@ def _same_otherwise(models: Sequence[nn.Module], trained: set[str]) -> bool:
 def _choose(model: nn.Module) -> str:
     if batchable(model):
         return "batched"
-    heavy = any(isinstance(m, nn.TransformerEncoderLayer | AttentionBlock) for m in model.modules())
-    return "looped" if heavy else "vmapped"
+    return "looped" if _has(model, HEAVY) and not _has(model, Flow) else "vmapped"
+
+
+def _block(model: nn.Module, how: str) -> int | None:
+    if how == "looped":
+        return 25
+    return 4 if how == "vmapped" and _has(model, Flow) and _has(model, HEAVY) else None
+
+
+def _has(model: nn.Module, kind: type | tuple[type, ...]) -> bool:
+    return any(isinstance(m, kind) for m in model.modules())
 
 
 def _batch(net: nn.Module, views: dict[str, Tensor]) -> dict[str, Tensor]:
