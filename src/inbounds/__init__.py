@@ -1,6 +1,7 @@
 """Neural networks that never leave their constraint set: a set, a step, a network."""
 
 from .core import ConstraintSet, LieGroup, Manifold
+from .learned import fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock, ProjectedODE
 from .sets import (
     PSD,
@@ -55,4 +56,6 @@ __all__ = [
     "SphereMinusCaps",
     "Stiefel",
     "check_set",
+    "fit",
+    "load",
 ]

@@ -48,7 +48,7 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models",
         metavar="NAME,NAME",
-        help="among regular,proj-iaa,exp-iaa,flow-iaa,prob,proj-faa,exp-faa,flow-faa,wide-faa,wide-iaa (all)",
+        help="among regular,proj-iaa,exp-iaa,flow-iaa,prob,proj-faa,exp-faa,flow-faa,wide-faa,wide-iaa,fit-iaa,fit-faa (all)",
     )
     parser.add_argument("--seeds", type=positive, metavar="K", help="models per grid point")
     parser.add_argument("--depths", metavar="4,6,8", help="numbers of blocks to try")
@@ -65,10 +65,49 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="start the paper preset without asking")
 
 
-# name: (help, options, module with run(args) -> exit code)
+def learn_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("points", help="samples of the set, a row each: .npy, .npz or .csv")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the set goes, e.g. set.safetensors")
+    parser.add_argument("--array", metavar="NAME", help="which array of an .npz file (its only one)")
+    parser.add_argument(
+        "--method",
+        choices=("auto", "algebraic", "local", "heat", "flow", "flow-own-time"),
+        default="auto",
+        help="how to fit (%(default)s)",
+    )
+    parser.add_argument(
+        "--support",
+        choices=("closure", "sampled"),
+        default="closure",
+        help="all that satisfies the equations found, or the part that samples came from (%(default)s)",
+    )
+    parser.add_argument("--shape", metavar="3,3", help="of a point, if rows are flat")
+    parser.add_argument("--seed", type=int, default=0, help="of splits and noise (%(default)s)")
+
+
+def project_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("set", help="a file that inbounds learn wrote")
+    parser.add_argument("points", help="points to project: .npy, .npz or .csv")
+    parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the projections go: .npy, .npz or .csv")
+    parser.add_argument("--array", metavar="NAME", help="which array of an .npz file (its only one)")
+
+
+def figure_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", choices=("projection", "heat-kernel"), help="which")
+    parser.add_argument("--out", default="results/figures", metavar="DIR", help="where it goes (%(default)s)")
+    parser.add_argument("--datasets", metavar="NAME,NAME", help="projection: among sphere,disk,so3,cs,protein (all)")
+    parser.add_argument(
+        "--flow-epochs", type=positive, default=40, metavar="N", help="projection: training of the flows (%(default)s)"
+    )
+
+
+# name: (help, options, module:function(args) -> exit code)
 COMMANDS = {
-    "table": ("train every architecture on every dataset, print the paper's table", table_options, "inbounds.paper.command"),
-    "gallery": ("project noise on every set: a table and pictures", gallery_options, "inbounds.report.gallery"),
+    "table": ("train every architecture on every dataset, print the paper's table", table_options, "inbounds.paper.command:run"),
+    "gallery": ("project noise on every set: a table and pictures", gallery_options, "inbounds.report.gallery:run"),
+    "learn": ("fit a set to samples and say what was found", learn_options, "inbounds.learned.command:learn"),
+    "project": ("project points on a set that was learned", project_options, "inbounds.learned.command:project"),
+    "figure": ("draw one of the paper's figures", figure_options, "inbounds.paper.figures:run"),
 }
 
 
@@ -89,7 +128,8 @@ def main(argv: list[str] | None = None) -> int:
         top.print_help()
         return 0
     try:
-        return import_module(COMMANDS[args.command][2]).run(args)
+        module, _, function = COMMANDS[args.command][2].partition(":")
+        return getattr(import_module(module), function)(args)
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").split(".")[0])
         if extra is None:

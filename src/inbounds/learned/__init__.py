@@ -1,6 +1,25 @@
 """Sets known only by samples."""
 
+from .algebraic import Algebraic
+from .base import LearnedSet
+from .fit import fit
 from .flow import Flow, VelocityNet
 from .flow_training import FlowTraining, denoising
+from .heat import Heat
+from .hull import Hull
+from .local import Local
+from .storage import load
 
-__all__ = ["Flow", "FlowTraining", "VelocityNet", "denoising"]
+__all__ = [
+    "Algebraic",
+    "Flow",
+    "FlowTraining",
+    "Heat",
+    "Hull",
+    "LearnedSet",
+    "Local",
+    "VelocityNet",
+    "denoising",
+    "fit",
+    "load",
+]

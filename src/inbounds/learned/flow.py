@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,9 @@ class VelocityNet(nn.Module):
 
     def _activate(self, i: int, h: Tensor) -> Tensor:
         return F.dropout(F.gelu(self.norms[i](h)), self.dropout, self.training)
+
+
+Start = Callable[[VelocityNet, Tensor], Tensor]  # (net, z (rows, size)) -> (rows,): when each row sets out, in [0, T]
 
 
 class Flow(ConstraintSet):
@@ -89,10 +93,7 @@ class Flow(ConstraintSet):
 
     # --- the set -----------------------------------------------------------------------------------------
     def _project(self, x):
-        z = self._standard(x)
-        wants_gradient = torch.is_grad_enabled() and x.requires_grad
-        z = self._euler(z) if self.training or wants_gradient or not eager() else self._rk45(z)
-        return (z * self.scale).reshape(x.shape)
+        return (self._integrate(self._standard(x)) * self.scale).reshape(x.shape)
 
     def _violation(self, x):
         """|x - P(x)|: how far the flow moves x."""
@@ -106,23 +107,38 @@ class Flow(ConstraintSet):
         return self._flat(x).reshape(-1, self.net.size) / self.scale  # (rows, size)
 
     # --- the two integrators -----------------------------------------------------------------------------
-    def _euler(self, z: Tensor) -> Tensor:
+    def _integrate(self, z: Tensor, start: Start | None = None) -> Tensor:
+        wants_gradient = torch.is_grad_enabled() and z.requires_grad
+        by_euler = self.training or wants_gradient or not eager()
+        return self._euler(z, start) if by_euler else self._rk45(z, start)
+
+    def _euler(self, z: Tensor, start: Start | None = None) -> Tensor:
         """Only z is kept for the backward pass; the steps are walked again there."""
         if eager() and torch.is_grad_enabled() and z.requires_grad:
-            return checkpoint(self._walk, z, use_reentrant=False, preserve_rng_state=False)
-        return self._walk(z)
+            return checkpoint(lambda z: self._walk(z, start), z, use_reentrant=False, preserve_rng_state=False)
+        return self._walk(z, start)
 
-    def _walk(self, z: Tensor) -> Tensor:
+    def _walk(self, z: Tensor, start: Start | None = None) -> Tensor:
         net, dt = self._net(z.dtype), self.T / self.steps
+        if start is not None:
+            return self._walk_from(start(net, z), net, z)
         times = torch.arange(self.steps, 0, -1, dtype=z.dtype, device=z.device) * dt
         for clock in net.clock(times).unbind():
             z = z.sub(net.at(z.clamp(-FAR, FAR), clock), alpha=dt)
         return z
 
+    def _walk_from(self, t0: Tensor, net: VelocityNet, z: Tensor) -> Tensor:
+        """Each row from its own time t0 (rows,), in steps of t0/steps."""
+        dt = t0 / self.steps
+        for k in range(self.steps, 0, -1):
+            z = z - dt[:, None] * net(z.clamp(-FAR, FAR), k * dt)
+        return z
+
     @torch.no_grad()
-    def _rk45(self, z: Tensor) -> Tensor:
+    def _rk45(self, z: Tensor, start: Start | None = None) -> Tensor:
         net = self._net(torch.float64)
-        done = [rk45(net, c, self.T, self.rtol, self.atol, self.max_steps) for c in z.double().split(self.CHUNK)]
+        how = (self.rtol, self.atol, self.max_steps)
+        done = [rk45(net, c, self.T if start is None else start(net, c), *how) for c in z.double().split(self.CHUNK)]
         return torch.cat(done).to(z.dtype)
 
     def _net(self, dtype: torch.dtype) -> VelocityNet:

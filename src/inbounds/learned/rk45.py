@@ -20,14 +20,16 @@ A = (
 E = (-71 / 57600, 0.0, 71 / 16695, -71 / 1920, 17253 / 339200, -22 / 525, 1 / 40)
 
 
-def rk45(field: Callable[[Tensor, Tensor], Tensor], z: Tensor, T: float, rtol: float, atol: float, max_steps: int) -> Tensor:
+def rk45(
+    field: Callable[[Tensor, Tensor], Tensor], z: Tensor, T: float | Tensor, rtol: float, atol: float, max_steps: int
+) -> Tensor:
     """z(0) from z(T) = z, where dz/dt = field(z (rows, d), t (rows,)): Dormand-Prince with SciPy's step control, row by row.
 
-    Rows that have arrived leave the batch. Rows with a non-finite entry are returned as they came.
+    T: one for all rows, or (rows,). Rows that have arrived leave the batch; those with a non-finite entry, too, as they came.
     """
-    out, rows = z.clone(), torch.isfinite(z).all(-1).nonzero()[:, 0]
-    z = z[rows]
-    t = torch.full_like(rows, T, dtype=z.dtype)
+    t = torch.as_tensor(T, dtype=z.dtype, device=z.device).expand(len(z))
+    out, rows = z.clone(), (torch.isfinite(z).all(-1) & (t > 0)).nonzero()[:, 0]
+    z, t = z[rows], t[rows]
     f = field(z, t)
     h = _first_step(field, z, f, t, rtol, atol)
     refused = torch.zeros_like(rows, dtype=torch.bool)
@@ -55,8 +57,8 @@ def rk45(field: Callable[[Tensor, Tensor], Tensor], z: Tensor, T: float, rtol: f
         return out
     raise RuntimeError(
         f"Flow: {len(rows)} of {len(out)} rows did not reach t = 0 in {max_steps} RK45 steps, or their step shrank to nothing; "
-        f"the slowest is at t = {float(t.max()):.3g} of T = {T:.3g}. The field is too steep there: train it longer, loosen "
-        f"rtol and atol, raise max_steps, or use the Euler steps: flow.train().project(x)."
+        f"the slowest is at t = {float(t.max()):.3g} of T = {float(torch.as_tensor(T).max()):.3g}. The field is too steep there: "
+        f"train it longer, loosen rtol and atol, raise max_steps, or use the Euler steps: flow.train().project(x)."
     )
 
 

@@ -9,14 +9,16 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
+from ..core import ConstraintSet
 from ..data.pairs import Pairs, generator
-from ..learned import Flow, FlowTraining, denoising
+from ..learned import Flow, FlowTraining, LearnedSet, denoising, fit
+from ..learned.storage import assemble
 from ..train.store import Store
 from ..train.training import Member, Protocol, StackTraining, built, mse
 from ..train.work import Job, Unit
 from . import models
 from .datasets import FLOCKS, open_pairs
-from .presets import FLOW_ROWS, UNDEFINED, Preset, Velocity
+from .presets import FIT_ROWS, FLOW_ROWS, UNDEFINED, Preset, Velocity
 
 
 # --- what there is to do -----------------------------------------------------------------------------------
@@ -26,16 +28,18 @@ def units(preset: Preset, references: Sequence[dict], rows: Sequence[str]) -> li
     for reference in references:
         velocities = velocity_configs(preset, reference) if set(rows) & set(FLOW_ROWS) else []
         todo += [Unit(c, title=f"{reference['name']} velocity", cost=_velocity_cost(c)) for c in velocities]
+        if set(rows) & set(FIT_ROWS):
+            todo.append(Unit(fit_config(reference), title=f"{reference['name']} fit", cost=10.0))
         for row in rows:
             if (reference["name"], row) in UNDEFINED:
                 continue
-            stacks = stack_configs(preset, reference, row, velocities)
+            needs = tuple(learned_configs(preset, reference, row))
+            stacks = stack_configs(preset, reference, row, list(needs))
             title = f"{reference['name']} {row}"
-            needs = tuple(velocities) if row in FLOW_ROWS else ()
             todo += [Unit(c, needs, f"{title} depth {c['depth']}", _stack_cost(c)) for c in stacks]
             test = final_config(preset, reference, row, stacks)
             todo.append(Unit(test, (*needs, *stacks), f"{title} test", _test_cost(test)))
-    first = {"velocity": 0, "stack": 1, "test": 1}
+    first = {"velocity": 0, "fit": 0, "stack": 1, "test": 1}
     return sorted(todo, key=lambda u: (first[u.config["kind"]], -u.cost))
 
 
@@ -52,10 +56,22 @@ def velocity_configs(preset: Preset, reference: dict) -> list[dict]:
     ]
 
 
-def stack_configs(preset: Preset, reference: dict, row: str, velocities: list[dict]) -> list[dict]:
+def fit_config(reference: dict) -> dict:
+    return {"kind": "fit", "data": reference, "samples": 10_000, "version": 1}
+
+
+def learned_configs(preset: Preset, reference: dict, row: str) -> list[dict]:
+    """The runs that learn the set of a row, if it is learned."""
+    if row in FLOW_ROWS:
+        return velocity_configs(preset, reference)
+    return [fit_config(reference)] if row in FIT_ROWS else []
+
+
+def stack_configs(preset: Preset, reference: dict, row: str, learned: list[dict]) -> list[dict]:
     budget = preset.budget(reference["name"], row)
     members = [[seed, wd] for wd in budget.decays for seed in range(budget.seeds)]
-    flow = {"velocities": velocities, "euler": preset.euler} if row in FLOW_ROWS else {}
+    flow = {"velocities": learned, "euler": preset.euler} if row in FLOW_ROWS else {}
+    flow |= {"fit": learned[0]} if row in FIT_ROWS else {}
     blocks = models.knobs(reference["name"], row)
     shared = {"kind": "stack", "data": reference, "row": row, "blocks": blocks, "members": members, **flow}
     return [{**shared, "depth": d, "protocol": asdict(budget.protocol())} for d in budget.depths]
@@ -73,6 +89,7 @@ def final_config(preset: Preset, reference: dict, row: str, stacks: list[dict]) 
 # --- seconds on one core of 2026, measured with the standard preset; for order and estimates only ------------------
 LAYER = {"sphere": 0.12e-3, "disk": 0.1e-3, "so3": 0.25e-3, "protein": 0.3e-3, "cs": 0.13, "flock": 0.035}  # 500 rows, one model
 ROW_FACTOR = {"proj-iaa": 2.5, "exp-iaa": 6.0, "prob": 2.0, "exp-faa": 1.5, "wide-faa": 4.0, "wide-iaa": 5.0}  # feed-forward
+NEWTON = 1e-4  # a projection on a fitted set, one point, forward and backward
 PROJECTION = 1.0e-3  # an Euler step of a flow, one point, forward and backward
 
 
@@ -84,7 +101,8 @@ def _stack_cost(c: dict) -> float:
     layer = LAYER[name] * factor * p["batch"] / 500
     points = p["batch"] * (10 if name in FLOCKS else 1)
     flow = PROJECTION * c["euler"] / 8 * points * (depth + 1 if row == "flow-iaa" else 1) if "euler" in c else 0.0
-    return steps * len(c["members"]) * (layer * depth + flow)
+    newton = NEWTON * points * (depth + 1 if row == "fit-iaa" else 1) if row in FIT_ROWS else 0.0
+    return steps * len(c["members"]) * (layer * depth + flow + newton)
 
 
 def _velocity_cost(c: dict) -> float:
@@ -102,7 +120,7 @@ def _test_cost(c: dict) -> float:
 # --- names become objects here, and nowhere else ---------------------------------------------------------------
 def open_job(config: dict, store: Store) -> Job:
     pairs = open_pairs(config["data"], store)
-    return {"velocity": VelocityJob, "stack": StackJob, "test": FinalJob}[config["kind"]](config, pairs, store)
+    return {"velocity": VelocityJob, "fit": FitJob, "stack": StackJob, "test": FinalJob}[config["kind"]](config, pairs, store)
 
 
 class VelocityJob(FlowTraining):
@@ -136,13 +154,47 @@ def chosen_flow(configs: list[dict], pairs: Pairs, store: Store, euler: int) -> 
     return flows[scores.index(min(scores))]
 
 
+class FitJob:
+    """`inbounds.fit` on the targets of the training split, single agents of flocks."""
+
+    def __init__(self, config: dict, pairs: Pairs, store: Store):
+        self.samples = pairs["train"][1].reshape(-1, *pairs.set.shape)[: config["samples"]]
+        self.epoch, self.epochs = 0, 1
+        self.found: LearnedSet
+
+    @property
+    def done(self) -> bool:
+        return self.epoch >= self.epochs
+
+    def advance(self) -> dict:
+        self.epoch, self.found = 1, fit(self.samples)
+        return {"epoch": 1, "title": self.found.info["title"]}
+
+    def state(self) -> dict[str, Tensor]:
+        return {"epoch": torch.tensor(0)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Nothing is kept half-way."""
+
+    def finish(self) -> tuple[dict, dict[str, Tensor]]:
+        return {"header": self.found.header()}, self.found.tensors()
+
+
+def learned_set(config: dict, pairs: Pairs, store: Store) -> ConstraintSet | None:
+    """The set a stack's networks project on, where it is learned."""
+    if config["row"] in FLOW_ROWS:
+        return chosen_flow(config["velocities"], pairs, store, config["euler"])
+    if config["row"] in FIT_ROWS:
+        run = store.run(config["fit"])
+        return assemble((run.result or {})["header"], run.weights())
+    return None
+
+
 class StackJob(StackTraining):
     """All seeds and weight decays of a row at one depth."""
 
     def __init__(self, config: dict, pairs: Pairs, store: Store):
-        row = config["row"]
-        flow = chosen_flow(config["velocities"], pairs, store, config["euler"]) if row in FLOW_ROWS else None
-        problem = models.problem(row, pairs, config["depth"], flow)
+        problem = models.problem(config["row"], pairs, config["depth"], learned_set(config, pairs, store))
         super().__init__(problem, Protocol(**config["protocol"]), [Member(*m) for m in config["members"]])
 
     def finish(self) -> tuple[dict, dict[str, Tensor]]:
@@ -183,8 +235,7 @@ class FinalJob:
         self.epoch, self.epochs = 0, len(self.rows)
         self.found = torch.full((len(self.rows), len(self.METRICS)), math.nan, dtype=torch.float64)
         row = config["row"]
-        flow = chosen_flow(self.stack["velocities"], pairs, store, self.stack["euler"]) if row in FLOW_ROWS else None
-        self.problem = models.problem(row, pairs, self.stack["depth"], flow)
+        self.problem = models.problem(row, pairs, self.stack["depth"], learned_set(self.stack, pairs, store))
         self.theta = store.run(self.stack).weights()["theta"]
         self.split = "large" if pairs.synthetic and row not in FLOW_ROWS else "test"
         x, y = pairs[self.split]

@@ -82,6 +82,8 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
     "proj-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
     "exp-faa": lambda s, depth, flow: exp_faa(s, depth),
     "flow-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(flow)),  # type: ignore[arg-type]
+    "fit-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth),  # type: ignore[arg-type]
+    "fit-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(flow)),  # type: ignore[arg-type]
     "wide-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
     "wide-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
 }

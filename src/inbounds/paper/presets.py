@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from ..train.training import Protocol
 
 DATASETS = ("sphere", "disk", "so3", "cs", "flock", "protein")
-ROWS = ("regular", "proj-iaa", "exp-iaa", "flow-iaa", "prob", "proj-faa", "exp-faa", "flow-faa", "wide-faa", "wide-iaa")
+ROWS = ("regular", "proj-iaa", "exp-iaa", "flow-iaa", "prob", "proj-faa", "exp-faa", "flow-faa")  # the paper's
+ROWS += ("wide-faa", "wide-iaa", "fit-iaa", "fit-faa")  # ours
 FLOW_ROWS = ("flow-iaa", "flow-faa")
 WIDE_ROWS = ("wide-faa", "wide-iaa")
+FIT_ROWS = ("fit-iaa", "fit-faa")
 UNDEFINED = {("disk", "exp-iaa"), ("disk", "exp-faa")}  # the disk has a boundary: no exponential map
 
 
@@ -68,6 +70,9 @@ class Preset:
     flock: Budget
     cs_flow: Budget
     flock_flow: Budget
+    fit: Budget  # sphere, disk, so3, protein: the projection is a Newton iteration
+    cs_fit: Budget
+    flock_fit: Budget
     wide: Budget
     cs_wide: Budget
     flock_wide: Budget
@@ -81,7 +86,7 @@ class Preset:
     label: str = ""
 
     def budget(self, dataset: str, row: str) -> Budget:
-        kind = "wide" if row in WIDE_ROWS else "flow" if row in FLOW_ROWS else ""
+        kind = "wide" if row in WIDE_ROWS else "flow" if row in FLOW_ROWS else "fit" if row in FIT_ROWS else ""
         if dataset in ("cs", "flock"):
             return getattr(self, f"{dataset}_{kind}" if kind else dataset)
         return getattr(self, kind or ("vector" if dataset in ("sphere", "disk") else "matrix"))
@@ -110,6 +115,9 @@ def _quick() -> Preset:
         flock=replace(flocks, epochs=10),
         cs_flow=flocks_flow,
         flock_flow=flocks_flow,
+        fit=replace(flow, batches=None),
+        cs_fit=flocks,
+        flock_fit=flocks,
         wide=Budget(60, lr=1e-2, **once),
         cs_wide=replace(flocks, lr=3e-3),
         flock_wide=replace(flocks, epochs=10, lr=3e-3),
@@ -139,6 +147,9 @@ def _standard() -> Preset:
         flock=Budget(8, **flock, **grid),
         cs_flow=replace(flow, batch=4, val=20),
         flock_flow=replace(flow, batch=4, val=20),
+        fit=Budget(100, batches=8, **wide),
+        cs_fit=Budget(10, **cs, **wide),
+        flock_fit=Budget(8, **flock, **wide),
         wide=Budget(400, lr=1e-2, **wide),
         cs_wide=Budget(10, lr=3e-3, **cs, **wide),
         flock_wide=Budget(8, lr=3e-3, **flock, **wide),
@@ -163,6 +174,9 @@ def _paper() -> Preset:
         flock=full,
         cs_flow=full,
         flock_flow=full,
+        fit=full,
+        cs_fit=full,
+        flock_fit=full,
         wide=replace(full, lr=1e-2),
         cs_wide=replace(full, lr=3e-3),
         flock_wide=replace(full, lr=3e-3),

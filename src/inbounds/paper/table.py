@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from ..train.store import Store, strict
-from .cells import final_config, stack_configs, velocity_configs
-from .presets import FLOW_ROWS, UNDEFINED, Preset
+from .cells import final_config, learned_configs, stack_configs
+from .presets import FIT_ROWS, FLOW_ROWS, UNDEFINED, Preset
 from .published import OTHER_DATA, PUBLISHED
 
 FEASIBLE = 1e-5  # a row whose worst test violation is below predicts points of the set, to float32 rounding
@@ -27,6 +27,8 @@ TITLES = {
     "flow-faa": "Flow FAA",
     "wide-faa": "Wide FAA",
     "wide-iaa": "Wide IAA",
+    "fit-iaa": "Fit IAA",
+    "fit-faa": "Fit FAA",
 }
 SETS = {"sphere": "Sphere", "disk": "Disk", "so3": "SO(3)", "cs": "CS", "flock": "Flock", "protein": "Protein"}
 
@@ -67,8 +69,7 @@ def cells(preset: Preset, references: Sequence[dict], rows: Sequence[str], store
         for row in rows:
             if (reference["name"], row) in UNDEFINED:
                 continue
-            velocities = velocity_configs(preset, reference) if row in FLOW_ROWS else []
-            stacks = stack_configs(preset, reference, row, velocities)
+            stacks = stack_configs(preset, reference, row, learned_configs(preset, reference, row))
             result = store.run(final_config(preset, reference, row, stacks)).result
             if result is not None:
                 seconds = sum((store.run(c).result or {}).get("seconds", 0.0) for c in stacks)
@@ -181,6 +182,8 @@ def notes(found: Sequence[Cell], preset: Preset) -> list[str]:
         )
     if any(c.dataset == "disk" for c in found):
         said.append("Disk: the exponential rows are undefined, as the disk has a boundary.")
+    if any(c.row in FIT_ROWS for c in found):
+        said.append("Fit rows: the set was fitted to the training targets (inbounds.fit); violation is of the true set.")
     if any(c.row in FLOW_ROWS for c in found):
         said.append("Flow rows: Euler steps in training, RK45 at test time, hence fewer test points.")
     return said

@@ -1,0 +1,107 @@
+"""`inbounds learn` and `inbounds project`: sets from files of samples, points through them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .fit import fit
+from .storage import load
+
+
+def learn(args) -> int:
+    try:
+        _writable(Path(args.out))
+        x = torch.as_tensor(read_points(Path(args.points), args.array))
+        x = x if args.shape is None else _shaped(x, args.shape)
+        M = fit(x, args.method, args.support, torch.Generator().manual_seed(args.seed))
+        M.save(args.out)
+    except (ValueError, TypeError, OSError) as error:
+        print(f"inbounds learn: {error}", file=sys.stderr)
+        return 2
+    M.report()
+    print(f"saved: {args.out}")
+    return 0
+
+
+def project(args) -> int:
+    try:
+        _writable(Path(args.out))
+        M = load(args.set)
+        x = torch.as_tensor(read_points(Path(args.points), args.array))
+        flat = x.shape[1:] != M.shape
+        y = x.reshape(-1, *M.shape) if flat and x[0].numel() == torch.Size(M.shape).numel() else x
+        with torch.no_grad():
+            p = M(y)
+            ok = M.converged(y)
+        write_points(Path(args.out), p.reshape(x.shape).numpy())
+    except (ValueError, TypeError, OSError) as error:
+        print(f"inbounds project: {error}", file=sys.stderr)
+        return 2
+    moved = torch.linalg.vector_norm((p - y).flatten(1), dim=1)
+    print(f"{len(p)} points on {M!r}: moved by {float(moved.mean()):.3g} in the mean, {float(moved.max()):.3g} at most")
+    if not bool(ok.all()):
+        print(f"{int((~ok).sum())} of them did not converge; there the result is the nearest point that was found")
+    print(f"saved: {args.out}")
+    return 0
+
+
+def read_points(path: Path, array: str | None = None) -> np.ndarray:
+    """A row per point, floating point. Never a pickle."""
+    if path.suffix not in (".npy", ".npz", ".csv"):
+        raise ValueError(f"asked for points in a .npy, .npz or .csv file, got {path}.")
+    if not path.is_file():
+        raise FileNotFoundError(f"asked for points in {path}, which does not exist.")
+    try:
+        if path.suffix == ".csv":
+            x = np.loadtxt(path, delimiter=",", ndmin=2)
+        else:
+            x = np.load(path, allow_pickle=False)
+            x = x if path.suffix == ".npy" else _array(x, path, array)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"asked for numbers in {path}, got something else: {error}") from None
+    if x.dtype.kind not in "fiu" or x.ndim < 2 or not x.size:
+        raise ValueError(f"asked for an array (N, *point) of numbers in {path}, got {x.dtype} of shape {x.shape}.")
+    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
+
+
+def _array(file, path: Path, name: str | None) -> np.ndarray:
+    if name is None and len(file.files) == 1:
+        name = file.files[0]
+    if name not in file.files:
+        raise ValueError(f"asked for one array of {path}, which holds {', '.join(file.files)}. Write --array NAME.")
+    return file[name]
+
+
+def write_points(path: Path, y: np.ndarray) -> None:
+    """Whole or not at all."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        with open(beside, "wb") as file:
+            if path.suffix == ".csv":
+                np.savetxt(file, y.reshape(len(y), -1), delimiter=",", fmt="%.17g")
+            elif path.suffix == ".npz":
+                np.savez(file, points=y)
+            else:
+                np.save(file, y)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _shaped(x: torch.Tensor, text: str) -> torch.Tensor:
+    try:
+        shape = tuple(int(n) for n in text.split(","))
+        return x.reshape(len(x), *shape)
+    except (ValueError, RuntimeError):
+        raise ValueError(f"asked for --shape of {x[0].numel()} numbers, e.g. 3,3, got {text!r}.") from None
+
+
+def _writable(path: Path) -> None:
+    if path.suffix not in (".safetensors", ".npy", ".npz", ".csv"):
+        raise ValueError(f"asked for a file ending in .safetensors (learn) or .npy, .npz, .csv (project), got {path}.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"asked for a file in an existing folder, got {path}. Make {path.parent} first.")

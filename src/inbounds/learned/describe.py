@@ -1,0 +1,179 @@
+"""What a fit found, in words and numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .algebraic import Algebraic
+from .base import LearnedSet
+from .polynomials import Monomials
+from .samples import Samples
+
+if TYPE_CHECKING:
+    from .fit import Candidate
+
+READABLE = 12  # terms
+PAIRS = 150  # points, every pair of which bounds the reach
+
+
+def describe(
+    M: LearnedSet, data: Samples, candidates: list[Candidate], chosen: Candidate | None, seconds: float
+) -> dict[str, Any]:
+    """Plain JSON; "text" says the same to a reader."""
+    d, n = data.frame.shape
+    dim = int(getattr(M, "dim", n))
+    info: dict[str, Any] = {
+        "method": M.method,
+        "title": chosen.title if chosen else str(M),
+        "samples": data.given,
+        "used": len(data.w),
+        "copies": data.copies,
+        "outliers": data.strays,
+        "space": d,
+        "affine_dimension": n,
+        "dimension": dim,
+        "size": data.size,
+        "noise": _noise(M, data, dim, chosen),
+        "equations": readable(M) if isinstance(M, Algebraic) else [],
+        "inequality": isinstance(M, Algebraic) and bool(len(M.F)),
+        "candidates": [_line(c, c is chosen) for c in candidates],
+        "seconds": round(seconds, 2),
+    }
+    info["reach"] = reach(M, data, info["noise"]) if dim < n else math.inf if M.reach == math.inf else None
+    info["verdict"] = _verdict(info, chosen, data)
+    info["text"] = text(M, info)
+    return info
+
+
+def _noise(M: LearnedSet, data: Samples, dim: int, chosen: Candidate | None) -> float | None:
+    """Standard deviation per coordinate across the set, from held-out samples."""
+    if chosen is None or chosen.rest is None or chosen.region:
+        return None
+    codim = max(data.frame.shape[0] - dim, 1)
+    return math.sqrt(float(chosen.rest.mean()) / codim)
+
+
+def _verdict(info: dict, chosen: Candidate | None, data: Samples) -> str:
+    n = info["affine_dimension"]
+    if chosen is None or not chosen.region:
+        return ""
+    gain = 1 - chosen.score()[-1] / n
+    error = float(chosen.risk[-1].std()) / n / math.sqrt(len(chosen.risk[-1]))
+    if gain > max(0.02, 3 * error):
+        return f"The samples fill a region of full dimension {n}; its boundary is the inequality."
+    return (
+        f"No structure was found: the samples fill all {n} dimensions and show no sharp boundary. Projecting moves very little."
+    )
+
+
+def _line(c: Candidate, chosen: bool) -> dict[str, Any]:
+    return {
+        "method": c.method,
+        "title": c.title,
+        "risk": [round(r, 5) for r in c.score()],
+        "residual": math.sqrt(float(c.rest.mean())) if c.rest is not None else None,
+        "seconds": round(c.seconds, 2),
+        "failure": c.failure,
+        "chosen": chosen,
+    }
+
+
+def text(M: LearnedSet, info: dict[str, Any]) -> str:
+    lines = [
+        f"{info['method']}: {info['title']}",
+        f"dimension {info['dimension']} in {info['space']} coordinates"
+        + (f", inside an affine subspace of dimension {info['affine_dimension']}" * (info["affine_dimension"] < info["space"])),
+    ]
+    lines += [info["verdict"]] if info["verdict"] else []
+    lines += [f"equation: {e}" for e in info["equations"]]
+    if info["noise"] is not None:
+        lines.append(f"noise across the set: {info['noise']:.2g} per coordinate (size of the set {info['size']:.3g})")
+    if info["reach"] is not None:
+        lines.append(f"reach, estimated: {info['reach']:.3g}")
+    dropped = f"{info['copies']} copies and {info['outliers']} outliers dropped"
+    lines.append(f"{info['samples']} samples; {dropped}; {info['seconds']:.1f} s")
+    if info["candidates"]:
+        lines.append("tried (risk at small and large displacement: the dimension is best; distance of held-out samples):")
+    for c in info["candidates"]:
+        mark = "*" if c["chosen"] else " "
+        score = c["failure"] or f"{c['risk'][0]:.4g} {c['risk'][1]:.4g}, {c['residual']:.2g}"
+        lines.append(f" {mark} {c['method']}, {c['title']}: {score}")
+    lines.append("Fitted to samples, not exact: violation(x) is the distance to its own projection.")
+    return "\n".join(lines)
+
+
+@torch.no_grad()
+def reach(M: LearnedSet, data: Samples, noise: float | None) -> float | None:
+    """Federer: the least |q - p|^2 / (2 |normal part of q - p|) over pairs of points of M; an upper bound of the reach."""
+    y = M._foot(data.center + data.w[:PAIRS] @ data.frame.mT)
+    k = len(y)
+    p, q = y.repeat_interleave(k, 0), y.repeat(k, 1)
+    v = q - p
+    far = torch.linalg.vector_norm(v, dim=1) > max(1e-6 * data.size, 30 * (noise or 0.0))
+    p, v = p[far], v[far]
+    normal = v - torch.func.jvp(M._foot, (p,), (v,))[1]
+    off = torch.linalg.vector_norm(normal, dim=1)
+    radius = v.square().sum(1) / (2 * off.clamp(min=1e-12 * data.size))
+    return float(radius.min()) if len(radius) and bool(torch.isfinite(radius).all()) else None
+
+
+# --- polynomials for readers -------------------------------------------------------------------------------------
+def readable(M: Algebraic) -> list[str]:
+    """The equations in the samples' own coordinates, if they are few and short."""
+    r = len(M.C)
+    identity = torch.eye(M.frame.shape[0], dtype=torch.float64)
+    if not 0 < r <= 3 or M.degree > 6 or not all(bool((identity == col).all(1).any()) for col in M.frame.mT[:, None]):
+        return []
+    names = [f"x{int(col.argmax()) + 1}" for col in M.frame.mT]
+    C = _expanded(M)
+    C = _echelon(C) if r > 1 else C
+    texts = [_polynomial(row, Monomials(M.n, M.degree).exponents, names) for row in C]
+    return [t for t in texts if t]
+
+
+def _expanded(M: Algebraic) -> Tensor:
+    """Coefficients in x instead of (x - center) / scale: by interpolation at random points."""
+    monomials = Monomials(M.n, M.degree)
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(3 * len(monomials), M.n, generator=g, dtype=torch.float64)
+    values = M._p.values(x - M.center @ M.frame)
+    return torch.linalg.lstsq(monomials(x), values).solution.mT
+
+
+def _echelon(C: Tensor) -> Tensor:
+    """Row reduced, highest monomials first: short equations."""
+    C, row = C.flip(1).clone(), 0
+    for column in range(C.shape[1]):
+        if row == len(C):
+            break
+        pivot = row + int(C[row:, column].abs().argmax())
+        if float(C[pivot, column].abs()) < 1e-6 * float(C.abs().max()):
+            continue
+        C[[row, pivot]] = C[[pivot, row]]
+        C[row] = C[row] / C[row, column]
+        others = torch.arange(len(C)) != row
+        C[others] = C[others] - C[others, column][:, None] * C[row]
+        row += 1
+    return C.flip(1)
+
+
+def _polynomial(c: Tensor, exponents: list[tuple[int, ...]], names: list[str]) -> str:
+    c = c / c[c.abs().argmax()]
+    terms = [(float(v), a) for v, a in zip(c.flip(0), reversed(exponents), strict=True) if abs(float(v)) > 1e-5]
+    if len(terms) > READABLE:
+        return ""
+    lead = terms[0][0]
+    words = [_term(v / lead, a, names, i == 0) for i, (v, a) in enumerate(terms)]
+    return " ".join(words) + " = 0"
+
+
+def _term(v: float, a: tuple[int, ...], names: list[str], first: bool) -> str:
+    factors = [n if e == 1 else f"{n}^{e}" for n, e in zip(names, a, strict=True) if e]
+    number = f"{abs(v):.6g}"
+    body = " ".join(([] if number == "1" and factors else [number]) + factors)
+    sign = "-" if v < 0 else "+"
+    return (f"-{body}" if v < 0 else body) if first else f"{sign} {body}"

@@ -1,0 +1,137 @@
+"""Samples made ready: checked, without copies and strays, in coordinates of their affine hull."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+FEWEST = 20
+STRAY = 30  # times the median distance from the median point
+
+
+@dataclass
+class Samples:
+    """w (N, n): inliers in orthonormal coordinates of their affine hull, x = center + frame w."""
+
+    w: Tensor
+    shape: tuple[int, ...]
+    center: Tensor  # (d,)
+    frame: Tensor  # (d, n)
+    given: int
+    copies: int
+    strays: int  # far away from everything, or from the affine hull of the rest
+    flat: float  # root mean square distance of the inliers from the affine hull
+
+    @property
+    def size(self) -> float:
+        """Root mean square distance from the centre."""
+        return float(self.w.square().sum(1).mean().sqrt())
+
+    @property
+    def scale(self) -> Tensor:
+        """(n,): the largest of each coordinate."""
+        return self.w.abs().amax(0)
+
+
+def prepare(samples, generator: torch.Generator) -> Samples:
+    x = checked(samples)
+    shape, given = tuple(x.shape[1:]), len(x)
+    x = x.reshape(given, -1)
+    x = torch.unique(x, dim=0)
+    copies = given - len(x)
+    if len(x) == 1:
+        raise ValueError(f"fit asked for samples of a set, got {given} times the same point. A point needs no fit.")
+    if len(x) < FEWEST:
+        raise ValueError(f"fit asked for at least {FEWEST} different samples, got {len(x)} (of {given} rows). Give it more.")
+    x = x[torch.randperm(len(x), generator=generator)]
+    middle = x.median(0).values
+    away = torch.linalg.vector_norm(x - middle, dim=1)
+    near = away <= STRAY * away.median()
+    x = x[near]
+    center, frame, flat, keep = hull(x)
+    strays = int((~near).sum() + (~keep).sum())
+    return Samples((x[keep] - center) @ frame, shape, center, frame, given, copies, strays, flat)
+
+
+def checked(samples) -> Tensor:
+    """(N, *shape), float64."""
+    try:
+        x = torch.as_tensor(samples).detach()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"fit asked for a tensor or an array of samples, got {type(samples).__name__}.") from None
+    if not x.dtype.is_floating_point:
+        raise TypeError(f"fit asked for floating point samples, got {x.dtype}. Write samples.float().")
+    if x.dim() < 2 or not x.numel():
+        raise ValueError(
+            f"fit asked for samples of shape (N, *point), got {tuple(x.shape)}. Numbers on a line are samples[:, None]; "
+            f"agents of flocks are samples too: samples.reshape(-1, *point)."
+        )
+    bad = (~torch.isfinite(x)).flatten(1).any(1)
+    if bad.any():
+        raise ValueError(
+            f"fit asked for finite samples, but {int(bad.sum())} of {len(x)} rows hold NaN or inf, the first is row "
+            f"{int(bad.nonzero()[0])}. Drop them: samples[samples.flatten(1).isfinite().all(1)]."
+        )
+    return x.double().cpu()
+
+
+def hull(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
+    """Center, orthonormal frame and flatness of the affine subspace that the samples span, and which of them belong to it.
+
+    Directions whose spread is below 1/20 of the next one's, and of the largest, are noise around a subspace. Strays would fill
+    the space: it is sought with the three quarters of the samples that are nearest to it, and those beyond 15 times the usual
+    distance do not belong. Coordinates stay coordinates where the subspace allows it.
+    """
+    inside, everything = x, torch.ones(len(x), dtype=torch.bool)
+    for _ in range(4):
+        center, axes, spread = principal_axes(inside)
+        floor = spread.clamp(min=1e-12 * float(spread[0]))
+        widest = int((floor[:-1] / floor[1:]).argmax()) + 1 if len(floor) > 1 else 1
+        off = _off(x, center, axes[:, :widest])
+        inside = x[off <= off[:50_000].quantile(0.75)]
+    _, _, spread = principal_axes(inside)
+    n = _rank(spread)
+    if n == x.shape[1]:
+        return x.mean(0), torch.eye(n, dtype=x.dtype), 0.0, everything
+    keep = everything
+    for _ in range(3):
+        center, axes, _ = principal_axes(inside)
+        off = _off(x, center, axes[:, :n])
+        usual = off.median()
+        keep = off <= 15 * usual.clamp(min=1e-10 * float(spread[0]))
+        inside = x[keep]
+    frame = axes[:, :n]
+    fixed = torch.linalg.vector_norm(frame, dim=1)  # 1: the coordinate lies in the subspace, 0: it is constant on it
+    if bool(((fixed > 1 - 1e-3) | (fixed < 1e-3)).all()) and int((fixed > 0.5).sum()) == n:
+        frame = torch.eye(x.shape[1], dtype=x.dtype)[:, fixed > 0.5]
+    return center, frame, float(usual), keep
+
+
+def principal_axes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, orthonormal axes as columns (d, d), and the median distance along each, largest first."""
+    center = x.mean(0)
+    _, _, Vh = torch.linalg.svd(_root(x - center), full_matrices=True)
+    spread = ((x[:50_000] - center) @ Vh.mT).abs().median(0).values
+    order = spread.argsort(descending=True)
+    return center, Vh[order].mT, spread[order]
+
+
+def _off(x: Tensor, center: Tensor, frame: Tensor) -> Tensor:
+    """Distance from center + span(frame): (N,)."""
+    x = x - center
+    return torch.linalg.vector_norm(x - x @ frame @ frame.mT, dim=1)
+
+
+def _root(x: Tensor) -> Tensor:
+    """A square factor R with R^T R = x^T x, of few rows."""
+    return torch.linalg.qr(x, mode="r").R if len(x) > x.shape[1] else x
+
+
+def _rank(s: Tensor) -> int:
+    """How many of the decreasing spreads are more than noise."""
+    floor = s.clamp(min=1e-12 * float(s[0]))
+    ratio = floor[:-1] / floor[1:]
+    small = (ratio > 20) & (floor[1:] < 0.05 * floor[0])
+    return int(small.int().argmax()) + 1 if bool(small.any()) else len(s)

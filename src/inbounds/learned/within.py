@@ -1,0 +1,56 @@
+"""`Within`: a learned set of R^n placed in an affine subspace of R^d."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from .base import LearnedSet
+from .heat import Heat
+from .hull import Hull
+from .local import Local
+
+INNER: dict[str, type[LearnedSet]] = {c.method: c for c in (Heat, Hull, Local)}
+
+
+class Within(LearnedSet):
+    """{center + frame w : w in inner}; the projection is the one on the subspace, then inner's."""
+
+    center: Tensor
+    frame: Tensor
+    inner: LearnedSet
+
+    def __init__(self, inner: LearnedSet, shape: tuple[int, ...], center: Tensor, frame: Tensor):
+        super().__init__(shape)
+        self.inner, self.method, self.reach = inner, inner.method, inner.reach
+        self._constant("center", center)
+        self._constant("frame", frame)
+
+    def _foot(self, z):
+        return self.center + self.inner._foot((z - self.center) @ self.frame) @ self.frame.mT
+
+    def _ok(self, z, y):
+        return self.inner._ok((z - self.center) @ self.frame, (y - self.center) @ self.frame)
+
+    def _inside(self, z):
+        return self.inner._inside((z - self.center) @ self.frame)
+
+    @property
+    def dim(self) -> int:
+        return int(getattr(self.inner, "dim", self.frame.shape[1]))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"center": self.center, "frame": self.frame, **{f"inner.{k}": t for k, t in self.inner.tensors().items()}}
+
+    def spec(self) -> dict[str, Any]:
+        return {"shape": list(self.shape), "inner": self.inner.method, "of": self.inner.spec()}
+
+    @classmethod
+    def from_parts(cls, tensors, spec):
+        own = {k.removeprefix("inner."): t for k, t in tensors.items() if k.startswith("inner.")}
+        inner = INNER[spec["inner"]].from_parts(own, spec["of"])
+        return cls(inner, tuple(spec["shape"]), tensors["center"], tensors["frame"])
+
+    def extra_repr(self):
+        return f"{self.shape[0] if len(self.shape) == 1 else self.shape}, {self.inner!r}"
