@@ -195,12 +195,12 @@ def test_learned_sets_in_every_network_and_step():
     net = ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(2)], ib.Projection(M)).double()
     x = noise(draw("so3", 20), 0.1)
     states = net.states(x)
-    assert all(float(ib.SO(3).violation(h).max()) < 1e-10 for h in states)
+    assert all(float(ib.SO(3).violation(h).detach().max()) < 1e-10 for h in states)
     net(x).sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in net.parameters() if p.grad is not None)
     head = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.Unflatten(-1, (3, 3)))
     faa = ib.FAA(head, ib.Projection(M))
-    assert float(ib.SO(3).violation(faa(torch.randn(5, 4))).max()) < 1e-5
+    assert float(ib.SO(3).violation(faa(torch.randn(5, 4)).detach()).max()) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["so3", "disk"])
@@ -262,14 +262,15 @@ def test_bad_arguments():
 
 
 def test_fewer_samples_than_dimensions():
-    """30 points of a line in R^50: a line is found; 30 of a cloud: their affine hull, no less."""
+    """30 points of a line in R^50: a line is found; 30 of a cloud span whatever they like."""
     g = G().manual_seed(0)
     line = torch.randn(30, 1, generator=g, dtype=torch.float64) @ torch.randn(1, 50, generator=g, dtype=torch.float64)
     M = ib.fit(line)
     assert M.info["affine_dimension"] == 1
     assert M.distance(line).max() < 1e-6
     cloud = torch.randn(30, 50, generator=g, dtype=torch.float64)
-    assert ib.fit(cloud).info["verdict"].startswith("No structure")
+    with pytest.raises(ValueError, match="twice as many samples as dimensions"):
+        ib.fit(cloud)
 
 
 def test_a_cloud_has_no_structure():

@@ -111,7 +111,7 @@ def read(path: Path) -> tuple[dict, dict[str, Tensor]]:
     try:
         with safetensors.safe_open(path, "pt") as file:
             header = json.loads((file.metadata() or {}).get("inbounds", "null"))
-            tensors = {k: file.get_tensor(k) for k in file.keys()}
+            tensors = {k: file.get_tensor(k).clone() for k in file.keys()}
     except (safetensors.Error, json.JSONDecodeError) as error:
         raise ValueError(f"{wrong}, which is not one: {error}.") from None
     if not isinstance(header, dict) or not {"format", "class", "spec", "reach", "info"} <= header.keys():

@@ -154,7 +154,7 @@ class Trial:
         n, N = self.data.w.shape[1], len(self.train)
         found = [self.algebraic(plan) for plan in regions(n, N, Plan())]
         if n in (2, 3):
-            found.append(Candidate("hull", "convex hull", (2,), lambda w: self._embed(Hull.fit(w)), region=True))
+            found.append(Candidate("hull", "convex hull", (1, 0, 1.5), lambda w: self._embed(Hull.fit(w)), region=True))
         return found
 
     def _embed(self, M: LearnedSet) -> LearnedSet:
@@ -236,7 +236,8 @@ class Trial:
 
         def error(c: Candidate) -> float:
             a, b = loss[c][0] - loss[best][0], loss[c][1] - loss[best][1]
-            return math.hypot(float(a.std()) / math.sqrt(len(a)), 2 * V * float(b.std()) / math.sqrt(len(b)))
+            rare = float(b.var()) + 1 / len(b)  # none missed of a few hundred does not mean that none ever is
+            return math.hypot(float(a.std()) / math.sqrt(len(a)), 2 * V * math.sqrt(rare / len(b)))
 
         return min([c for c in regions if value(c) - value(best) <= 2 * error(c)], key=lambda c: c.cost)
 

@@ -52,6 +52,11 @@ def prepare(samples, generator: torch.Generator) -> Samples:
     x = x[near]
     center, frame, flat, keep = hull(x)
     strays = int((~near).sum() + (~keep).sum())
+    if int(keep.sum()) < 2 * frame.shape[1]:
+        raise ValueError(
+            f"fit asked for at least twice as many samples as dimensions, got {int(keep.sum())} that span {frame.shape[1]} "
+            f"dimensions: no structure could show. Give it more samples, or fewer coordinates."
+        )
     return Samples((x[keep] - center) @ frame, shape, center, frame, given, copies, strays, flat)
 
 

@@ -147,7 +147,7 @@ def _standard() -> Preset:
         flock=Budget(8, **flock, **grid),
         cs_flow=replace(flow, batch=4, val=20),
         flock_flow=replace(flow, batch=4, val=20),
-        fit=Budget(100, batches=8, **wide),
+        fit=Budget(40, **wide),
         cs_fit=Budget(10, **cs, **wide),
         flock_fit=Budget(8, **flock, **wide),
         wide=Budget(400, lr=1e-2, **wide),

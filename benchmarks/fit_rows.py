@@ -1,0 +1,103 @@
+"""Networks on a fitted set against networks on the formula: Fit FAA and Fit IAA beside Proj FAA and Proj IAA, five seeds each.
+
+The set is fitted to the training targets alone. Same blocks, depth 4, protocol and seeds; test error, violation of the exact set,
+and training time of both, one thread. Writes results/fit_rows.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import statistics
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+import inbounds as ib
+from inbounds import data
+from inbounds.paper import models
+from inbounds.train import Member, Protocol, StackTraining, mse
+
+SEEDS, DEPTH = 5, 4
+# epochs, batch, batches of an epoch, validation rows
+BUDGETS = {
+    "sphere": (60, 500, None, None),
+    "disk": (60, 500, None, None),
+    "so3": (25, 500, None, None),
+    "cs": (6, 16, 20, 100),
+    "protein": (20, 500, None, None),
+}
+
+
+def train(name: str, row: str, pairs, M: ib.ConstraintSet | None) -> dict:
+    epochs, batch, batches, val = BUDGETS[name]
+    protocol = Protocol(epochs, batch, every=max(1, epochs // 20), patience=max(1, epochs // 10), batches=batches, val=val)
+    training = StackTraining(models.problem(row, pairs, DEPTH, M), protocol, [Member(s) for s in range(SEEDS)])
+    start = time.perf_counter()
+    while not training.done:
+        training.advance()
+    seconds = time.perf_counter() - start
+    x, y = (t[:1_000] for t in pairs["test"])
+    errors, off = [], []
+    with torch.no_grad():
+        for k in range(SEEDS):
+            p = training.model(k)(x).double()
+            errors.append(float(mse(p[None], y.double()[None])))
+            off.append(float(pairs.set.violation(p).mean()))
+    return {"row": row, "mse": errors, "violation": max(off), "seconds": round(seconds, 1), "steps": training.steps}
+
+
+def examine(name: str) -> dict:
+    torch.set_num_threads(1)
+    pairs = getattr(data, name)({} if name == "protein" else {"large": 1})
+    start = time.perf_counter()
+    M = ib.fit(pairs["train"][1].reshape(-1, *pairs.set.shape)[:10_000])
+    fit_seconds = round(time.perf_counter() - start, 1)
+    rows = {row: train(name, row, pairs, M) for row in ("proj-faa", "fit-faa", "proj-iaa", "fit-iaa")}
+    found = {"dataset": name, "found": M.info["title"], "fit_seconds": fit_seconds, "rows": list(rows.values())}
+    for kind in ("faa", "iaa"):
+        a, b = rows[f"fit-{kind}"], rows[f"proj-{kind}"]
+        ours, theirs = statistics.fmean(a["mse"]), statistics.fmean(b["mse"])
+        error = math.sqrt((statistics.variance(a["mse"]) + statistics.variance(b["mse"])) / SEEDS)
+        found[kind] = {
+            "mse_ratio": round(ours / theirs, 4),
+            "standard_errors": round((ours - theirs) / error, 2) if error else 0.0,
+            "violation": a["violation"],
+            "time_ratio": round(a["seconds"] / b["seconds"], 2),
+        }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="results/fit_rows.json")
+    args = parser.parse_args()
+    found = []
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        for job in [pool.submit(examine, name) for name in ("protein", "so3", "sphere", "disk", "cs")]:
+            r = job.result()
+            found.append(r)
+            for kind in ("faa", "iaa"):
+                k = r[kind]
+                print(
+                    f"{r['dataset']:8} Fit {kind.upper()}: loss {k['mse_ratio']:.3f}x the formula's ({k['standard_errors']:+.1f} "
+                    f"standard errors), violation {k['violation']:.1e}, training time {k['time_ratio']:.1f}x",
+                    flush=True,
+                )
+    about = {
+        "command": "python benchmarks/fit_rows.py",
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}",
+        "datasets": found,
+    }
+    Path(args.out).write_text(json.dumps(about, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

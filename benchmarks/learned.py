@@ -1,0 +1,171 @@
+"""Sets fitted to samples against the formula: accuracy, derivative and speed of `inbounds.fit`, three seeds, one thread.
+
+Protocol of the paper: fit on 4,000 samples, corrupt held-out points by N(0, sigma^2 I), compare with the exact projection
+of the corrupted point: mean squared error per coordinate, mean violation of the exact set. Writes results/learned.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import inbounds as ib
+
+SAMPLES, POINTS, SIGMAS, SEEDS = 4_000, 1_000, (0.01, 0.1, 0.3), (101, 102, 103)
+
+
+@dataclass
+class Case:
+    name: str
+    draw: Callable[[int, torch.Generator], Tensor]
+    exact: Callable[[Tensor], Tensor]
+    violation: Callable[[Tensor], Tensor]
+    noise: float = 0.0
+    outliers: int = 0
+    mse: float = math.inf  # targets
+    off: float = math.inf
+
+
+def of(M: ib.ConstraintSet) -> dict:
+    return {
+        "draw": lambda n, g: M.sample(n, generator=g, dtype=torch.float64),
+        "exact": M.project,
+        "violation": M.violation,
+    }
+
+
+def torus(n: int, g: torch.Generator) -> Tensor:
+    a, b = 2 * math.pi * torch.rand(2, n, generator=g, dtype=torch.float64)
+    r = 1 + 0.4 * b.cos()
+    return torch.stack([r * a.cos(), r * a.sin(), 0.4 * b.sin()], 1)
+
+
+def on_torus(x: Tensor) -> Tensor:
+    ring = F.pad(F.normalize(x[:, :2], dim=1), (0, 1))
+    return ring + 0.4 * F.normalize(x - ring, dim=1)
+
+
+def off_torus(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x - on_torus(x), dim=1)
+
+
+CASES = [
+    Case("sphere", **of(ib.Sphere(3)), mse=1e-17, off=1e-8),
+    Case("SO(3)", **of(ib.SO(3)), mse=1e-24, off=1e-12),
+    Case("SE(3), 22 outliers", **of(ib.SE(3)), outliers=22, mse=1e-15, off=2e-7),
+    Case("disk", **of(ib.Ball(2)), mse=2e-7),
+    Case("torus", torus, on_torus, off_torus, mse=1e-19),
+    Case("sphere, noise 0.01", **of(ib.Sphere(3)), noise=0.01, mse=3e-7),
+    Case("SO(3), noise 0.01", **of(ib.SO(3)), noise=0.01, mse=1e-6),
+    Case("SE(3), noise 0.01", **of(ib.SE(3)), noise=0.01, mse=1e-6),
+]
+
+
+def samples(c: Case, g: torch.Generator) -> Tensor:
+    x = c.draw(SAMPLES, g)
+    x = x + c.noise * torch.randn(x.shape, generator=g, dtype=torch.float64)
+    if c.outliers:
+        x[: c.outliers] += 0.5 * torch.randn(x[: c.outliers].shape, generator=g, dtype=torch.float64)
+    return x
+
+
+def examine(c: Case, seed: int) -> dict:
+    g = torch.Generator().manual_seed(seed)
+    x = samples(c, g)
+    start = time.perf_counter()
+    M = ib.fit(x)
+    seconds = time.perf_counter() - start
+    y = c.draw(POINTS, g)
+    e = torch.randn(y.shape, generator=g, dtype=torch.float64)
+    mse, off = [], []
+    for sigma in SIGMAS:
+        p = M.project(y + sigma * e)
+        mse.append(float((p - c.exact(y + sigma * e)).square().mean()))
+        off.append(float(c.violation(p).mean()))
+    return {
+        "case": c.name,
+        "seed": seed,
+        "mse": mse,
+        "violation": off,
+        "jacobian": jacobian(M, c, y[:50] + 0.1 * e[:50], g),
+        "found": M.info["title"],
+        "outliers": M.info["outliers"],
+        "seconds": round(seconds, 2),
+        "met": max(mse) <= c.mse and max(off) <= c.off,
+    }
+
+
+def jacobian(M: ib.ConstraintSet, c: Case, x: Tensor, g: torch.Generator) -> float:
+    """Largest difference of DP(x)^T w from the exact projection's, w of length 1."""
+    x = x.clone().requires_grad_()
+    w = torch.randn(x.shape, generator=g, dtype=torch.float64)
+    w = w / torch.linalg.vector_norm(w.flatten(1), dim=1).reshape(-1, *[1] * (x.dim() - 1))
+    (a,), (b,) = (torch.autograd.grad(P(x), x, w) for P in (M.project, c.exact))
+    return float((a - b).abs().max())
+
+
+def speed() -> dict:
+    """Seconds on one thread: a projection of 10,000 points of SO(3), a fit of 4,000 frames, of a million points of a sphere."""
+    g = torch.Generator().manual_seed(7)
+    M = ib.fit(ib.SO(3).sample(SAMPLES, generator=g, dtype=torch.float64))
+    x = ib.SO(3).sample(10_000, generator=g, dtype=torch.float64)
+    x = x + 0.1 * torch.randn(x.shape, generator=g, dtype=torch.float64)
+    M.project(x)
+    found = {"project 10,000 points of SO(3)": timed(lambda: M.project(x))}
+    frames = ib.SE(3).sample(SAMPLES, generator=g, dtype=torch.float64)
+    found["fit 4,000 frames of SE(3)"] = timed(lambda: ib.fit(frames))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    many = ib.Sphere(3).sample(1_000_000, generator=g, dtype=torch.float64)
+    found["fit 1,000,000 points of a sphere"] = timed(lambda: ib.fit(many))
+    found["memory of the whole process, GiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    found["memory before the million, GiB"] = before
+    return {k: round(v, 3) for k, v in found.items()}
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="results/learned.json")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for c in CASES:
+        for seed in SEEDS:
+            r = examine(c, seed)
+            rows.append(r)
+            errors = "  ".join(f"{m:.1e}/{v:.1e}" for m, v in zip(r["mse"], r["violation"], strict=True))
+            verdict = "met" if r["met"] else f"MISSED (mse {c.mse:g}, violation {c.off:g})"
+            print(f"{c.name:22} {errors}  jacobian {r['jacobian']:.1e}  {r['seconds']:5.1f} s  {verdict}", flush=True)
+    fast = speed()
+    for what, value in fast.items():
+        print(f"{what}: {value}")
+    about = {
+        "command": "python benchmarks/learned.py",
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}",
+        "sigmas": SIGMAS,
+        "rows": rows,
+        "speed": fast,
+    }
+    Path(args.out).write_text(json.dumps(about, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
