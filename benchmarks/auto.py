@@ -47,55 +47,79 @@ def known(M: ib.ConstraintSet, support: str = "closure") -> Shape:
     return Shape(lambda n, g: M.sample(n, generator=g, dtype=torch.float64), M.project, support)
 
 
-def surface(phi: Callable[[Tensor], Tensor], low: list[float], high: list[float]) -> Shape:
-    """The image of a box under phi; nearest points by a dense grid and damped Gauss-Newton steps inside the box."""
-    a, b = torch.tensor(low, dtype=torch.float64), torch.tensor(high, dtype=torch.float64)
-    k = 40_000 if len(low) == 1 else 300
-    axes = [torch.linspace(float(p), float(q), k, dtype=torch.float64) for p, q in zip(a, b, strict=True)]
-    grid = torch.cartesian_prod(*axes).reshape(-1, len(low))
-    net = torch.vmap(phi)(grid)
+def nearest(phi: Callable[[Tensor], Tensor], grid: Tensor, low: float, high: float) -> Callable[[Tensor], Tensor]:
+    """Nearest points of phi's image, parameters in [low, high]: from the nearest of the grid, the best of three damped steps."""
+    net, size = torch.vmap(phi)(grid), grid.shape[1]
+
+    def half_square(u: Tensor, x: Tensor) -> Tensor:
+        return 0.5 * (x - phi(u)).square().sum()
+
+    value, gradient = torch.vmap(half_square), torch.vmap(torch.func.grad(half_square))
+    hessian, jacobian = torch.vmap(torch.func.hessian(half_square)), torch.vmap(torch.func.jacfwd(phi))
 
     def exact(x: Tensor) -> Tensor:
         u = torch.cat([grid[torch.cdist(part, net).argmin(1)] for part in x.split(50)])
-        jacobian = torch.vmap(torch.func.jacfwd(phi))
+        eye = torch.eye(size, dtype=torch.float64)
         for _ in range(30):
-            J, r = jacobian(u), x - torch.vmap(phi)(u)
-            H = J.mT @ J
-            H = H + 1e-9 * H.diagonal(dim1=1, dim2=2).amax(1)[:, None, None] * torch.eye(len(low), dtype=torch.float64)
-            new = (u + torch.linalg.solve(H, (J.mT @ r[:, :, None]))[:, :, 0]).clamp(a, b)
-            better = (x - torch.vmap(phi)(new)).square().sum(1) <= r.square().sum(1)
-            u = torch.where(better[:, None], new, u)
+            g, J = gradient(u, x)[:, :, None], jacobian(u)
+            gauss = J.mT @ J
+            damp = 1e-9 * gauss.diagonal(dim1=1, dim2=2).amax(1)[:, None, None] * eye
+            newton, plain = (torch.linalg.solve_ex(H + damp, g)[0][:, :, 0] for H in (hessian(u, x), gauss))
+            tries = torch.stack([u, *((u - step).clamp(low, high) for step in (newton, plain, 0.3 * plain))])
+            values = torch.stack([value(t, x) for t in tries]).nan_to_num(nan=math.inf)
+            u = tries[values.argmin(0), torch.arange(len(u))]
         return torch.vmap(phi)(u)
 
-    return Shape(lambda n, g: torch.vmap(phi)(a + (b - a) * uniform(n, len(low), g)), exact)
+    return exact
 
 
-def on_sphere(u: Tensor) -> Tensor:
-    """(azimuth, height) -> point, uniform in area."""
-    r = (1 - u[1].square()).clamp(min=1e-12).sqrt()
-    return torch.stack([r * u[0].cos(), r * u[0].sin(), u[1]])
+def globe(phi: Callable[[Tensor], Tensor]) -> Shape:
+    """phi of the unit sphere; parameters are vectors of any length, so that there are no poles."""
+    i = torch.arange(40_000, dtype=torch.float64) + 0.5
+    z, t = 1 - 2 * i / len(i), math.pi * (1 + math.sqrt(5)) * i
+    grid = torch.stack([(1 - z * z).sqrt() * t.cos(), (1 - z * z).sqrt() * t.sin(), z], 1)
+
+    def of_vector(v: Tensor) -> Tensor:
+        return phi(v / v.square().sum().sqrt())
+
+    return Shape(
+        lambda n, g: torch.vmap(of_vector)(torch.randn(n, 3, generator=g, dtype=torch.float64)),
+        nearest(of_vector, grid, -math.inf, math.inf),
+    )
 
 
-def deformed(u: Tensor) -> Tensor:
-    p = on_sphere(u)
+def patch(phi: Callable[[Tensor], Tensor], low: float, high: float, axes: int) -> Shape:
+    """phi of a cube."""
+    line = torch.linspace(low, high, 40_000 if axes == 1 else 300, dtype=torch.float64)
+    grid = torch.cartesian_prod(*[line] * axes).reshape(-1, axes)
+    return Shape(lambda n, g: torch.vmap(phi)(low + (high - low) * uniform(n, axes, g)), nearest(phi, grid, low, high))
+
+
+def deformed(p: Tensor) -> Tensor:
     return p * (1 + 0.15 * torch.sin(2 * p[0] + p[1]) + 0.1 * torch.cos(3 * p[2]))
 
 
 def swiss(u: Tensor) -> Tensor:
-    return torch.stack([u[0] * u[0].cos() / 10, u[1], u[0] * u[0].sin() / 10])
+    t = 4 + 8 * u[0]
+    return torch.stack([t * t.cos() / 10, u[1], t * t.sin() / 10])
 
 
 def helix(u: Tensor) -> Tensor:
     return torch.stack([u[0].cos(), u[0].sin(), u[0] / 4])
 
 
-def ellipsoid(u: Tensor) -> Tensor:
-    return on_sphere(u) * torch.tensor([1.0, 0.7, 0.5], dtype=torch.float64)
+def ellipsoid(p: Tensor) -> Tensor:
+    return p * torch.tensor([1.0, 0.7, 0.5], dtype=torch.float64)
 
 
-def torus(u: Tensor) -> Tensor:
-    r = 1 + 0.4 * u[1].cos()
-    return torch.stack([r * u[0].cos(), r * u[0].sin(), 0.4 * u[1].sin()])
+def torus(n: int, g: torch.Generator) -> Tensor:
+    a, b = (TURN * uniform(n, 2, g)).unbind(1)
+    return torch.stack([(1 + 0.4 * b.cos()) * a.cos(), (1 + 0.4 * b.cos()) * a.sin(), 0.4 * b.sin()], 1)
+
+
+def on_torus(x: Tensor) -> Tensor:
+    ring = F.pad(F.normalize(x[:, :2], dim=1), (0, 1))
+    return ring + 0.4 * F.normalize(x - ring, dim=1)
 
 
 def clifford(x: Tensor) -> Tensor:
@@ -132,8 +156,9 @@ def on_annulus(x: Tensor) -> Tensor:
 
 
 def cap(n: int, g: torch.Generator) -> Tensor:
-    u = torch.cat([TURN * uniform(n, 1, g), 0.5 + 0.5 * uniform(n, 1, g)], 1)
-    return torch.vmap(on_sphere)(u)
+    t, z = TURN * uniform(n, 1, g), 0.5 + 0.5 * uniform(n, 1, g)
+    r = (1 - z * z).sqrt()
+    return torch.cat([r * t.cos(), r * t.sin(), z], 1)
 
 
 def rows_of(M: ib.ConstraintSet) -> Shape:
@@ -149,18 +174,16 @@ def veronese(n: int, g: torch.Generator) -> Tensor:
     return (v[:, :, None] * v[:, None, :]).flatten(1)
 
 
-CIRCLES = [0.0, 0.0], [TURN, TURN]
-GLOBE = [0.0, -1.0], [TURN, 1.0]
 SHAPES: dict[str, Shape] = {
-    "torus": surface(torus, *CIRCLES),
-    "ellipsoid": surface(ellipsoid, *GLOBE),
+    "torus": Shape(torus, on_torus),
+    "ellipsoid": globe(ellipsoid),
     "Stiefel(5, 2)": rows_of(ib.Stiefel(5, 2)),
     "SO(4)": rows_of(ib.SO(4)),
     "projective space in R^16": Shape(veronese, projective),
     "Clifford torus": Shape(lambda n, g: clifford(torch.randn(n, 4, generator=g, dtype=torch.float64)), clifford),
-    "helix": surface(helix, [-6.0], [6.0]),
-    "swiss roll": surface(swiss, [4.0, 0.0], [12.0, 1.0]),
-    "deformed sphere": surface(deformed, *GLOBE),
+    "helix": patch(helix, -6.0, 6.0, 1),
+    "swiss roll": patch(swiss, 0.0, 1.0, 2),
+    "deformed sphere": globe(deformed),
     "annulus": Shape(annulus, on_annulus),
     "square": known(ib.Box([-1.0, -1.0], [1.0, 1.0])),
     "ball": known(ib.Ball(3)),

@@ -190,6 +190,13 @@ def test_vmap_float32_bad_rows_and_far_away(name):
         assert float(M.violation(M.project(scale * x[2:])).max()) < 1e-6
 
 
+@pytest.mark.parametrize("name", ["sphere", "so3", "torus", "disk"])
+def test_the_contract_holds_for_fitted_sets(name):
+    ib.check_set(fitted(name))
+    p = fitted(name).sample(50, generator=G().manual_seed(0), dtype=torch.float64)
+    assert float((p - EXACT[name](p)).norm(dim=-1).max()) < 1e-9 or name == "disk"
+
+
 def test_learned_sets_in_every_network_and_step():
     M = fitted("so3")
     net = ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(2)], ib.Projection(M)).double()

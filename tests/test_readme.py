@@ -15,8 +15,8 @@ TEXT = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
-def test_there_are_seven():
-    assert len(SNIPPETS) == 7
+def test_there_are_eight():
+    assert len(SNIPPETS) == 8
 
 
 @pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))

@@ -91,6 +91,9 @@ class Algebraic(LearnedSet):
             (off <= self.tolerance) & (still <= 1e-6 * away + self.tolerance) & (away <= near * (1 + 1e-6) + 10 * self.tolerance)
         )
 
+    def _known(self):
+        return self.center + self.samples @ self.frame.mT
+
     def _inside(self, z):
         return super()._inside(z) if self.codim else self._excess((z - self.center) @ self.frame) <= 0
 
@@ -214,6 +217,18 @@ class Algebraic(LearnedSet):
         gram = Gram(A)
         H = self._lagrangian(y, W, gram.split(x - y)[1], active)
         return _reduced(H, self._tangent_frame(i, gram), g)[0] if active is None else _kkt(H, A, g)
+
+    def _tangent(self, x, v):
+        """Projection of v on {t : A t = 0, <grad |f|^2, t> <= 0 where the inequality is active}."""
+        y, u = ((self._flat(t).reshape(-1, len(self.center)).double() - c) @ self.frame for t, c in ((x, self.center), (v, 0.0)))
+        W = self.W[self._nearest(y.detach())]
+        free = Gram(self._equations(y, W, None)[1]).split(u)[0]
+        if len(self._f):
+            _, A = self._equations(y, W, torch.ones_like(y[:, 0]))
+            skin = 1e4 * torch.finfo(x.dtype).eps
+            outward = (self._excess(y) >= -skin) & ((A[:, -1] * free).sum(1) > 0)
+            free = torch.where(outward[:, None], Gram(A).split(u)[0], free)
+        return (free @ self.frame.mT).to(x.dtype).reshape(x.shape)
 
     # --- to disk and back --------------------------------------------------------------------------------
     NAMES = ("center", "frame", "scale", "samples", "C", "W", "F")

@@ -50,6 +50,10 @@ class LearnedSet(ConstraintSet):
     def _ok(self, z: Tensor, y: Tensor) -> Tensor:
         return torch.isfinite(y).all(-1)
 
+    def _known(self) -> Tensor:
+        """Points of the set, or near it, (k, d): where samples are drawn around."""
+        raise NotImplementedError(f"{self!r} keeps no samples to draw from.")
+
     def _inside(self, z: Tensor) -> Tensor:
         """Which rows the projection leaves where they are, to rounding."""
         return (z - self._foot(z)).square().sum(1) <= 1e-18 * z.square().sum(1).mean()
@@ -59,6 +63,15 @@ class LearnedSet(ConstraintSet):
         z = self._flat(x).reshape(-1, math.prod(self.shape)).double()
         finite = torch.isfinite(z).all(-1, keepdim=True)
         return self._foot(torch.where(finite, z, 0.0)).to(x.dtype).reshape(x.shape)
+
+    def _sample(self, batch, generator, dtype, device):
+        """Known points, moved by their own spacing and projected: dense on the set, not uniform."""
+        known, n = self._known(), math.prod(batch)
+        few = known[torch.randperm(len(known), generator=generator)[:500]]
+        apart = torch.cdist(few, few).fill_diagonal_(math.inf).amin(1).median()
+        z = known[torch.randint(len(known), (n,), generator=generator)]
+        z = z + apart / math.sqrt(z.shape[1]) * torch.randn(z.shape, generator=generator, dtype=z.dtype)
+        return self._foot(z).to(device, dtype).reshape(*batch, *self.shape)
 
     def _violation(self, x):
         return norm(self._flat(x - self._project(x)))

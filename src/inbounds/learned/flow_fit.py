@@ -57,6 +57,9 @@ class LearnedFlow(LearnedSet):
         start = None if self.samples is None else self._start
         return self.flow._integrate(z / self.flow.scale, start) * self.flow.scale
 
+    def _known(self):
+        return super()._known() if self.samples is None else self.samples
+
     def _ok(self, z, y):
         """Moved no further than the displacements trained on."""
         return torch.isfinite(y).all(-1) & (norm(z - y) <= SPEED * self.flow.T * self.flow.scale)

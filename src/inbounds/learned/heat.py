@@ -97,6 +97,9 @@ class Heat(LearnedSet):
         return out
 
     # --- to disk and back --------------------------------------------------------------------------------
+    def _known(self):
+        return self.samples
+
     def tensors(self):
         return {"samples": self.samples}
 

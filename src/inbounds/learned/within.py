@@ -33,6 +33,9 @@ class Within(LearnedSet):
     def _ok(self, z, y):
         return self.inner._ok((z - self.center) @ self.frame, (y - self.center) @ self.frame)
 
+    def _known(self):
+        return self.center + self.inner._known() @ self.frame.mT
+
     def _inside(self, z):
         return self.inner._inside((z - self.center) @ self.frame)
 
