@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 
@@ -167,6 +168,38 @@ def test_support_closure_or_sampled():
     assert ib.fit(draw("sphere", 1500), support="sampled").info["inequality"] is False
 
 
+@pytest.mark.parametrize(("a", "b"), [(1e-3, 0.0), (1e3, 0.0), (1.0, 100.0)])
+def test_units_and_origin_do_not_matter(a, b):
+    x = draw("so3", 600)
+    x[:10] = noise(x[:10], 0.5)
+    M = ib.fit(a * x + b)
+    y = noise(draw("so3", 50, seed=3), 0.1)
+    assert M.info["outliers"] == 10 and M.info["title"] == "equations: 20 of degree 2, codimension 6"
+    assert float(((M.project(a * y + b) - b) / a - EXACT["so3"](y)).square().mean()) < 1e-24
+    assert M.reach == pytest.approx(a * math.sqrt(2), rel=0.02)
+
+
+def test_more_equations_than_the_codimension_leave_no_spurious_points():
+    """29 quadrics for the codimension 15 of O(5): combinations of them have other zeros, which are not taken."""
+    M = ib.fit(ib.SO(5).sample(900, dtype=torch.float64, generator=G().manual_seed(0)), "algebraic")
+    x = noise(ib.SO(5).sample(60, dtype=torch.float64, generator=G().manual_seed(1)), 0.1)
+    assert float((M.project(x) - ib.SO(5).project(x)).abs().max()) < 1e-9
+    far = 3 * torch.randn(60, 5, 5, dtype=torch.float64, generator=G().manual_seed(2))
+    assert float(ib.Stiefel(5, 5).violation(M.project(far)).max()) < 1e-9
+
+
+def test_thin_sets_are_not_flattened():
+    t = 2 * math.pi * torch.rand(600, dtype=torch.float64, generator=G().manual_seed(0))
+    M = ib.fit(torch.stack([t.cos(), 0.03 * t.sin()], 1))
+    assert M.info["affine_dimension"] == 2 and M.info["dimension"] == 1 and M.info["noise"] < 1e-12
+
+
+def test_an_interval():
+    M = ib.fit(torch.rand(300, 1, generator=G().manual_seed(0), dtype=torch.float64))
+    p = M.project(torch.tensor([[1.5], [0.5], [-2.0]], dtype=torch.float64))
+    assert torch.allclose(p, torch.tensor([[1.0], [0.5], [0.0]], dtype=torch.float64), atol=0.02)
+
+
 # --- a set like any other ------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["sphere", "so3", "torus", "disk"])
 def test_jacobian_is_that_of_the_map_and_of_the_formula(name):
@@ -208,6 +241,15 @@ def test_learned_sets_in_every_network_and_step():
     head = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.Unflatten(-1, (3, 3)))
     faa = ib.FAA(head, ib.Projection(M))
     assert float(ib.SO(3).violation(faa(torch.randn(5, 4)).detach()).max()) < 1e-5
+
+
+def test_copies_and_pickles():
+    import copy
+    import pickle
+
+    M, x = fitted("so3"), noise(draw("so3", 10), 0.1)
+    for twin in (copy.deepcopy(M), pickle.loads(pickle.dumps(M))):
+        assert torch.equal(twin.project(x), M.project(x)) and twin.info == M.info and twin.reach == M.reach
 
 
 @pytest.mark.parametrize("name", ["so3", "disk"])
@@ -304,7 +346,8 @@ def test_strays_do_not_bend_the_affine_hull():
 
 # --- the command line ------------------------------------------------------------------------------------------
 def run(*args):
-    return subprocess.run([sys.executable, "-m", "inbounds.cli", *map(str, args)], capture_output=True, text=True)
+    one = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, "-m", "inbounds.cli", *map(str, args)], capture_output=True, text=True, env=one)
 
 
 def test_learn_and_project(tmp_path):

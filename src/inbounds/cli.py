@@ -97,7 +97,7 @@ def figure_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="results/figures", metavar="DIR", help="where it goes (%(default)s)")
     parser.add_argument("--datasets", metavar="NAME,NAME", help="projection: among sphere,disk,so3,cs,protein (all)")
     parser.add_argument(
-        "--flow-epochs", type=positive, default=40, metavar="N", help="projection: training of the flows (%(default)s)"
+        "--flow-epochs", type=positive, default=8, metavar="N", help="projection: training of the flows (%(default)s)"
     )
 
 

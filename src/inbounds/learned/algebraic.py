@@ -10,14 +10,16 @@ from torch import Tensor
 from ..kernels.derivative import eager, symmetric
 from .base import LearnedSet
 from .polynomials import Monomials, Polynomials
+from .vanishing import ROUNDING
 
 STEPS = 25  # of Newton's method, in eager mode; almost all rows need 3 to 6
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 CHUNK = 8_192  # rows at once
+FAR = 1e8  # sizes of the set
 
 
 class Algebraic(LearnedSet):
-    """{c + V w : p(w) = 0 near the samples, |f(w)|^2 <= 1}: V (d, n) orthonormal, p and f polynomials in scale.
+    """{c + unit V w : p(w) = 0 near the samples, |f(w)|^2 <= 1}: V (d, n) orthonormal, p and f polynomials in w / scale.
 
     `samples` (s, n), on the set, start Newton's method: near sample i the set is W_i p = 0, W_i (codim, r), a combination of full
     rank of what may be many more equations than the codimension (20 quadrics for the 6 of SO(3)). Either p or f may be empty.
@@ -29,8 +31,10 @@ class Algebraic(LearnedSet):
     scale: Tensor
     samples: Tensor
     C: Tensor
+    tau: Tensor
     W: Tensor
     F: Tensor
+    NAMES = ("center", "frame", "scale", "samples", "C", "tau", "W", "F")
 
     def __init__(
         self,
@@ -40,15 +44,17 @@ class Algebraic(LearnedSet):
         scale: Tensor,
         samples: Tensor,
         C: Tensor,
+        tau: Tensor,
         W: Tensor,
         F: Tensor,
         degree: int,
         inner: int,
+        unit: float = 1.0,
         tolerance: float = 1e-9,
     ):
         super().__init__(shape)
-        self.degree, self.inner, self.tolerance = degree, inner, tolerance
-        for name, t in {"center": center, "frame": frame, "scale": scale, "samples": samples, "C": C, "W": W, "F": F}.items():
+        self.degree, self.inner, self.unit, self.tolerance = degree, inner, unit, tolerance
+        for name, t in zip(self.NAMES, (center, frame, scale, samples, C, tau, W, F), strict=True):
             self._constant(name, t.contiguous())
         n = frame.shape[1]
         self._p = Polynomials(self.C, Monomials(n, degree), self.scale)
@@ -59,11 +65,13 @@ class Algebraic(LearnedSet):
         self._map = symmetric(self._solve, self._derivative)
 
     def __deepcopy__(self, memo):
-        copy = self.from_parts({k: t.clone() for k, t in self.tensors().items()}, self.spec())
-        copy.info, copy.reach = dict(self.info), self.reach
-        copy.training = self.training
-        memo[id(self)] = copy
-        return copy
+        return copied({k: t.clone() for k, t in self.tensors().items()}, self.spec(), self._rest())
+
+    def __reduce__(self):
+        return copied, (self.tensors(), self.spec(), self._rest())
+
+    def _rest(self) -> dict[str, Any]:
+        return {"info": self.info, "reach": self.reach, "training": self.training}
 
     @property
     def dim(self) -> int:
@@ -72,30 +80,35 @@ class Algebraic(LearnedSet):
 
     # --- projection --------------------------------------------------------------------------------------
     def _foot(self, z):
-        w = (z - self.center) @ self.frame
-        far = 1e8 * self.scale.max()  # beyond, monomials overflow; the direction is all that counts
+        w = self._lower(z)
         length = torch.linalg.vector_norm(w, dim=1, keepdim=True)
-        w = w * (far / length.clamp(min=far))
+        w = w * (FAR / length.clamp(min=FAR))  # beyond, monomials overflow; the direction is all that counts
         y = torch.cat([self._map(part) for part in w.split(CHUNK)]) if len(w) else w
-        return self.center + y @ self.frame.mT
+        return self.center + self.unit * y @ self.frame.mT
+
+    def _lower(self, z: Tensor) -> Tensor:
+        return (z - self.center) @ self.frame / self.unit
 
     def _ok(self, z, y):
         """On the set, the rest of the way normal to it, and no farther than the nearest sample."""
-        x, y = (z - self.center) @ self.frame, (y - self.center) @ self.frame
-        i = self._nearest(x)
-        e, A = self._equations(y, self.W[i], self._active(x, y))
-        gram, away = Gram(A), _length(x - y)
-        off, still = _length(gram.least(e)), _length(gram.split(x - y)[0])
-        near = _length(x - self.samples[i])
-        return (
-            (off <= self.tolerance) & (still <= 1e-6 * away + self.tolerance) & (away <= near * (1 + 1e-6) + 10 * self.tolerance)
-        )
+        x, y = self._lower(z), self._lower(y)
+        _, A = self._equations(y, self._combinations(y), self._active(x, y))
+        away, still = _length(x - y), _length(Gram(A).split(x - y)[0])
+        near = _length(x - self.samples[self._nearest(x)])
+        slack = 10 * self.tolerance
+        return self._on(y) & (still <= 1e-6 * away + self.tolerance) & (away <= near * (1 + 1e-6) + slack)
+
+    def _on(self, y: Tensor) -> Tensor:
+        """Whether all polynomials vanish, to ten times what they leave at the samples; W_i p alone has other zeros far from i."""
+        if not self.codim:
+            return torch.isfinite(y).all(1)
+        return (self._p.values(y) / self.tau.clamp(min=ROUNDING)).square().mean(1) <= 100.0
 
     def _known(self):
-        return self.center + self.samples @ self.frame.mT
+        return self.center + self.unit * self.samples @ self.frame.mT
 
     def _inside(self, z):
-        return super()._inside(z) if self.codim else self._excess((z - self.center) @ self.frame) <= 0
+        return super()._inside(z) if self.codim else self._excess(self._lower(z)) <= 0
 
     def _nearest(self, x: Tensor) -> Tensor:
         """Index of the nearest sample, (rows,); in float32, since any near one will do to start from."""
@@ -128,28 +141,49 @@ class Algebraic(LearnedSet):
     def _newton(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> Tensor:
         """Newton on y - x + A^T l = 0, e(y) = 0; rows that do not get there stay at their start.
 
-        Converges quadratically, so that after a step of 1e-7 sizes nothing is left to do.
+        Rows that end where not all polynomials vanish go the way again with new combinations at every step.
         """
-        size, out = self.scale.max(), y
         if not eager():
-            for _ in range(BLIND_STEPS):
-                y, step = self._step(x, y, i, self.W[i], active)
-            return torch.where((step <= 1e-5 * size)[:, None] & torch.isfinite(y), y, out)
-        out, rows, W = out.clone(), torch.arange(len(y)), self.W[i]
+            return self._blind(x, y, i, active)
+        out, arrived = self._walk(x, y, i, active)
+        lost = (~(arrived & self._on(out))).nonzero()[:, 0]
+        if len(lost):
+            again, arrived = self._walk(x[lost], y[lost], None, None if active is None else active[lost])
+            out[lost] = torch.where((arrived & self._on(again))[:, None], again, y[lost])
+        return out
+
+    def _blind(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> Tensor:
+        """A fixed number of steps, where values cannot be looked at."""
+        start, step = y, y[:, 0]
+        for _ in range(BLIND_STEPS):
+            y, step = self._step(x, y, i, self.W[i], active)
+        good = (step <= 1e-5) & self._on(y)
+        return torch.where(good[:, None], y, start)
+
+    def _walk(self, x: Tensor, y: Tensor, i: Tensor | None, active: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Where each row ends, and whether it came to rest. i None: new combinations at every step.
+
+        Converges quadratically, so that after a step of 1e-7 nothing is left to do.
+        """
+        out, arrived, rows = y.clone(), torch.zeros(len(y), dtype=torch.bool), torch.arange(len(y))
+        W = None if i is None else self.W[i]
         for _ in range(STEPS):
-            y, step = self._step(x, y, i, W, active)
-            done = step <= 1e-7 * size
+            y, step = self._step(x, y, i, self._combinations(y) if W is None else W, active)
+            done = step <= 1e-7
             if bool(done.any()):
-                out[rows[done]] = y[done]
+                out[rows[done]], arrived[rows[done]] = y[done], True
             left = ~done & torch.isfinite(step)
             if not bool(left.any()):
                 break
             if not bool(left.all()):
-                rows, x, y, i, W = (t[left] for t in (rows, x, y, i, W))
-                active = None if active is None else active[left]
-        return out
+                rows, x, y = rows[left], x[left], y[left]
+                i, W, active = (None if t is None else t[left] for t in (i, W, active))
+        return out, arrived
 
-    def _step(self, x: Tensor, y: Tensor, i: Tensor, W: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _combinations(self, y: Tensor) -> Tensor:
+        return combinations(self._p, self.tau, y, self.codim)
+
+    def _step(self, x: Tensor, y: Tensor, i: Tensor | None, W: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
         """A new y, and how far it is from the old one. With a second order correction: e(y) is small after it.
 
         Where Newton's equations are not those of a minimum (beyond the first focal point), or its step is wild, a gradient step.
@@ -159,7 +193,7 @@ class Algebraic(LearnedSet):
         normal = gram.least(e)
         tangential, multiplier = gram.split(x - y)
         H = self._lagrangian(y, W, multiplier, active)
-        if active is None:
+        if active is None and i is not None:
             T = self._tangent_frame(i, gram)
             move, sound = _reduced(H, T, x - y + _apply(H, normal))
         else:
@@ -205,23 +239,38 @@ class Algebraic(LearnedSet):
         """1 where y lies on the boundary and was put there (x lies beyond)."""
         if not len(self._f):
             return None
-        moved = torch.linalg.vector_norm(x - y, dim=1) > 1e-12 * self.scale.max()
+        moved = _length(x - y) > 1e-12
         return ((self._excess(y) > -1e-9) & (moved if not self.codim else torch.ones_like(moved))).to(y.dtype)
 
     # --- derivative --------------------------------------------------------------------------------------
     def _derivative(self, x: Tensor, y: Tensor, g: Tensor) -> Tensor:
         """dy with H dy + A^T dl = g, A dy = 0: the implicit derivative of Newton's equations. Symmetric in g."""
-        i = self._nearest(x.detach())
-        W, active = self.W[i], self._active(x.detach(), y.detach())
+        i, active = self._nearest(x.detach()), self._active(x.detach(), y.detach())
+        dy, sound = self._implicit(x, y, g, self.W[i], i, active)
+        if eager() and not bool(sound.all()):  # combinations that were made far away
+            rows = (~sound).nonzero()[:, 0]
+            W = self._combinations(y[rows].detach())
+            fresh, _ = self._implicit(x[rows], y[rows], g[rows], W, None, None if active is None else active[rows])
+            dy = dy.index_copy(0, rows, fresh)
+        return dy
+
+    def _implicit(self, x: Tensor, y: Tensor, g: Tensor, W: Tensor, i: Tensor | None, active) -> tuple[Tensor, Tensor]:
+        """dy, and whether the combinations W still have full rank at y."""
         _, A = self._equations(y, W, active)
         gram = Gram(A)
         H = self._lagrangian(y, W, gram.split(x - y)[1], active)
-        return _reduced(H, self._tangent_frame(i, gram), g)[0] if active is None else _kkt(H, A, g)
+        sound = gram.steepness() > 0.3
+        if active is None and i is not None:
+            T = self._tangent_frame(i, gram)
+            wide = torch.linalg.vector_norm(T.detach(), dim=1).amin(1) > 0.3 if T.shape[2] else sound
+            return _reduced(H, T, g)[0], sound & wide
+        return _kkt(H, A, g), sound
 
     def _tangent(self, x, v):
         """Projection of v on {t : A t = 0, <grad |f|^2, t> <= 0 where the inequality is active}."""
-        y, u = ((self._flat(t).reshape(-1, len(self.center)).double() - c) @ self.frame for t, c in ((x, self.center), (v, 0.0)))
-        W = self.W[self._nearest(y.detach())]
+        z, v = (self._flat(t).reshape(-1, len(self.center)).double() for t in (x, v))
+        y, u = self._lower(z), v @ self.frame
+        W = self._combinations(y.detach()) if eager() else self.W[self._nearest(y.detach())]
         free = Gram(self._equations(y, W, None)[1]).split(u)[0]
         if len(self._f):
             _, A = self._equations(y, W, torch.ones_like(y[:, 0]))
@@ -231,13 +280,17 @@ class Algebraic(LearnedSet):
         return (free @ self.frame.mT).to(x.dtype).reshape(x.shape)
 
     # --- to disk and back --------------------------------------------------------------------------------
-    NAMES = ("center", "frame", "scale", "samples", "C", "W", "F")
-
     def tensors(self) -> dict[str, Tensor]:
         return {k: getattr(self, k) for k in self.NAMES}
 
     def spec(self) -> dict[str, Any]:
-        return {"shape": list(self.shape), "degree": self.degree, "inner": self.inner, "tolerance": self.tolerance}
+        return {
+            "shape": list(self.shape),
+            "degree": self.degree,
+            "inner": self.inner,
+            "unit": self.unit,
+            "tolerance": self.tolerance,
+        }
 
     @classmethod
     def from_parts(cls, tensors, spec):
@@ -250,6 +303,21 @@ class Algebraic(LearnedSet):
         return f"{shape}, {' and '.join(parts) or 'affine'}, dim={self.dim}"
 
 
+def copied(tensors: dict[str, Tensor], spec: dict[str, Any], rest: dict[str, Any]) -> Algebraic:
+    M = Algebraic.from_parts(tensors, spec)
+    M.info, M.reach = rest["info"], rest["reach"]
+    return M.train(rest["training"])
+
+
+def combinations(p: Polynomials, tau: Tensor, w: Tensor, codim: int) -> Tensor:
+    """W (rows, codim, r) such that W p has orthonormal gradients at w: the steepest combinations, precise equations first."""
+    if not codim:
+        return w.new_zeros(len(w), 0, len(tau))
+    weight = 1 / tau.clamp(min=ROUNDING)
+    U, S, _ = torch.linalg.svd(weight[:, None] * p.jacobian(w), full_matrices=False)
+    return U[:, :, :codim].mT * weight / S[:, :codim, None]
+
+
 # --- small batched linear algebra ----------------------------------------------------------------------------
 class Gram:
     """A (rows, k, n) with the factor of A A^T. A row of A that is 0 (an inactive inequality) drops out."""
@@ -260,6 +328,13 @@ class Gram:
         off = (G.diagonal(dim1=1, dim2=2) == 0).to(A.dtype)
         self.G = G + torch.diag_embed(off)
         self.L = torch.linalg.cholesky_ex(self.G)[0] if A.shape[1] > 1 else None
+
+    def steepness(self) -> Tensor:
+        """The least distance of a gradient from the span of those before it, (rows,): 1 where W was made, 0 where it fails."""
+        if not self.A.shape[1]:
+            return self.A.new_ones(len(self.A))
+        d = self.G[:, 0].sqrt() if self.L is None else self.L.diagonal(dim1=1, dim2=2)
+        return d[:, : self.A.shape[1]].detach().amin(1)
 
     def solve(self, b: Tensor) -> Tensor:
         """(A A^T)^{-1} b for b (rows, k, *)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -14,7 +15,9 @@ from .storage import load
 
 def learn(args) -> int:
     try:
-        _writable(Path(args.out))
+        _writable(Path(args.out), (".safetensors",))
+        import safetensors  # noqa: F401 (missed now, not after the fit)
+
         x = torch.as_tensor(read_points(Path(args.points), args.array))
         x = x if args.shape is None else _shaped(x, args.shape)
         M = fit(x, args.method, args.support, torch.Generator().manual_seed(args.seed))
@@ -29,7 +32,7 @@ def learn(args) -> int:
 
 def project(args) -> int:
     try:
-        _writable(Path(args.out))
+        _writable(Path(args.out), (".npy", ".npz", ".csv"))
         M = load(args.set)
         x = torch.as_tensor(read_points(Path(args.points), args.array))
         flat = x.shape[1:] != M.shape
@@ -61,7 +64,7 @@ def read_points(path: Path, array: str | None = None) -> np.ndarray:
         else:
             x = np.load(path, allow_pickle=False)
             x = x if path.suffix == ".npy" else _array(x, path, array)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"asked for numbers in {path}, got something else: {error}") from None
     if x.dtype.kind not in "fiu" or x.ndim < 2 or not x.size:
         raise ValueError(f"asked for an array (N, *point) of numbers in {path}, got {x.dtype} of shape {x.shape}.")
@@ -100,8 +103,8 @@ def _shaped(x: torch.Tensor, text: str) -> torch.Tensor:
         raise ValueError(f"asked for --shape of {x[0].numel()} numbers, e.g. 3,3, got {text!r}.") from None
 
 
-def _writable(path: Path) -> None:
-    if path.suffix not in (".safetensors", ".npy", ".npz", ".csv"):
-        raise ValueError(f"asked for a file ending in .safetensors (learn) or .npy, .npz, .csv (project), got {path}.")
+def _writable(path: Path, endings: tuple[str, ...]) -> None:
+    if path.suffix not in endings:
+        raise ValueError(f"asked for an output file ending in {', '.join(endings)}, got {path}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"asked for a file in an existing folder, got {path}. Make {path.parent} first.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .fit import Candidate
 
 READABLE = 12  # terms
-PAIRS = 150  # points, every pair of which bounds the reach
+PAIRS = (40, 150)  # points, every pair of which bounds the reach: where tangents are dear, and where they are cheap
 
 
 def describe(
@@ -36,7 +36,8 @@ def describe(
         "space": d,
         "affine_dimension": n,
         "dimension": dim,
-        "size": data.size,
+        "size": data.unit,
+        "flat": data.flat,
         "noise": _noise(M, data, dim, chosen),
         "equations": readable(M) if isinstance(M, Algebraic) else [],
         "inequality": isinstance(M, Algebraic) and bool(len(M.F)),
@@ -53,7 +54,7 @@ def _noise(M: LearnedSet, data: Samples, dim: int, chosen: Candidate | None) -> 
     """Standard deviation per coordinate across the set, from held-out samples."""
     if chosen is None or chosen.rest is None or chosen.region:
         return None
-    codim = max(data.frame.shape[0] - dim, 1)
+    codim = max(data.frame.shape[1] - dim, 1)
     return math.sqrt(float(chosen.rest.mean()) / codim)
 
 
@@ -61,13 +62,10 @@ def _verdict(info: dict, chosen: Candidate | None, data: Samples) -> str:
     n = info["affine_dimension"]
     if chosen is None or not chosen.region:
         return ""
-    gain = 1 - chosen.score()[-1] / n
-    error = float(chosen.risk[-1].std()) / n / math.sqrt(len(chosen.risk[-1]))
-    if gain > max(0.02, 3 * error):
+    gain, error = chosen.gain or (0.0, 1.0)
+    if gain > max(0.01, 2 * error):
         return f"The samples fill a region of full dimension {n}; its boundary is the inequality."
-    return (
-        f"No structure was found: the samples fill all {n} dimensions and show no sharp boundary. Projecting moves very little."
-    )
+    return f"No structure was found: the samples fill all {n} dimensions, no sharp boundary shows. Projecting moves little."
 
 
 def _line(c: Candidate, chosen: bool) -> dict[str, Any]:
@@ -109,15 +107,15 @@ def text(M: LearnedSet, info: dict[str, Any]) -> str:
 @torch.no_grad()
 def reach(M: LearnedSet, data: Samples, noise: float | None) -> float | None:
     """Federer: the least |q - p|^2 / (2 |normal part of q - p|) over pairs of points of M; an upper bound of the reach."""
-    y = M._foot(data.center + data.w[:PAIRS] @ data.frame.mT)
+    y = M._foot(data.lift(data.w[: PAIRS[isinstance(M, Algebraic)]]))
     k = len(y)
     p, q = y.repeat_interleave(k, 0), y.repeat(k, 1)
     v = q - p
-    far = torch.linalg.vector_norm(v, dim=1) > max(1e-6 * data.size, 30 * (noise or 0.0))
+    far = torch.linalg.vector_norm(v, dim=1) > max(1e-6 * data.unit, 30 * (noise or 0.0))
     p, v = p[far], v[far]
-    normal = v - torch.func.jvp(M._foot, (p,), (v,))[1]
+    normal = v - M.tangent(p.reshape(-1, *M.shape), v.reshape(-1, *M.shape)).reshape(v.shape)
     off = torch.linalg.vector_norm(normal, dim=1)
-    radius = v.square().sum(1) / (2 * off.clamp(min=1e-12 * data.size))
+    radius = v.square().sum(1) / (2 * off.clamp(min=1e-12 * data.unit))
     return float(radius.min()) if len(radius) and bool(torch.isfinite(radius).all()) else None
 
 
@@ -128,10 +126,14 @@ def readable(M: Algebraic) -> list[str]:
     identity = torch.eye(M.frame.shape[0], dtype=torch.float64)
     if not 0 < r <= 3 or M.degree > 6 or not all(bool((identity == col).all(1).any()) for col in M.frame.mT[:, None]):
         return []
+    middle = M.center @ M.frame
+    if float(middle.norm()) > 10 * M.unit:  # far from the origin the terms cancel
+        return []
     names = [f"x{int(col.argmax()) + 1}" for col in M.frame.mT]
     C = _expanded(M)
     C = _echelon(C) if r > 1 else C
-    texts = [_polynomial(row, Monomials(M.n, M.degree).exponents, names) for row in C]
+    extent = float(middle.abs().max() + M.unit * M.scale.max())
+    texts = [_polynomial(row, Monomials(M.n, M.degree).exponents, names, extent) for row in C]
     return [t for t in texts if t]
 
 
@@ -139,9 +141,10 @@ def _expanded(M: Algebraic) -> Tensor:
     """Coefficients in x instead of (x - center) / scale: by interpolation at random points."""
     monomials = Monomials(M.n, M.degree)
     g = torch.Generator().manual_seed(0)
-    x = torch.randn(3 * len(monomials), M.n, generator=g, dtype=torch.float64)
-    values = M._p.values(x - M.center @ M.frame)
-    return torch.linalg.lstsq(monomials(x), values).solution.mT
+    x = M.unit * torch.randn(3 * len(monomials), M.n, generator=g, dtype=torch.float64)
+    values = M._p.values((x - M.center @ M.frame) / M.unit)
+    powers = M.unit ** torch.tensor([float(sum(a)) for a in monomials.exponents], dtype=torch.float64)
+    return torch.linalg.lstsq(monomials(x / M.unit), values).solution.mT / powers
 
 
 def _echelon(C: Tensor) -> Tensor:
@@ -161,9 +164,11 @@ def _echelon(C: Tensor) -> Tensor:
     return C.flip(1)
 
 
-def _polynomial(c: Tensor, exponents: list[tuple[int, ...]], names: list[str]) -> str:
-    c = c / c[c.abs().argmax()]
-    terms = [(float(v), a) for v, a in zip(c.flip(0), reversed(exponents), strict=True) if abs(float(v)) > 1e-5]
+def _polynomial(c: Tensor, exponents: list[tuple[int, ...]], names: list[str], extent: float) -> str:
+    """Terms that are 1e-5 of the largest where the set is."""
+    weight = torch.tensor([extent ** sum(a) for a in exponents], dtype=torch.float64) * c.abs()
+    kept = (weight > 1e-5 * weight.max()).flip(0)
+    terms = [(float(v), a) for v, a, k in zip(c.flip(0), reversed(exponents), kept, strict=True) if k]
     if len(terms) > READABLE:
         return ""
     lead = terms[0][0]

@@ -26,6 +26,7 @@ SUPPORTS = ("closure", "sampled")
 SIGMAS = (0.03, 0.1)  # of the set's size
 JUDGES = 1_000  # held-out samples
 SLACK = 1.05
+THICK = 1e-7  # a set that is flatter than this is flat
 PROBES = 5_000  # random points that measure volumes
 
 
@@ -46,20 +47,30 @@ def fit(samples, method: str = "auto", support: str = "closure", generator: torc
     if method.startswith("flow"):
         from .flow_fit import fit_flow
 
-        x = (data.center + data.w @ data.frame.mT).reshape(-1, *data.shape)
+        x = data.lift(data.w).reshape(-1, *data.shape)
         M = fit_flow(x, generator=g, own_time=method == "flow-own-time")
         M.info |= describe(M, data, [], None, time.perf_counter() - start)
         return M
-    top = highest(data.w.shape[1], len(data.w))
-    if top >= 2 and method != "heat":
-        keep = inliers(data.w, data.scale, top, g)
-        data.strays += int((~keep).sum())
-        data.w = data.w[keep]
-    tried = Trial(data, g).run(method, support)
+    tried = examined(data, method, support, g)
+    if data.flat > THICK * data.unit:  # noise around a subspace, or a thin set?
+        other = prepare(samples, g, flatten=False)
+        thicker = examined(other, method, support, g)
+        if thicker.distance() < 0.1 * data.flat:
+            data, tried = other, thicker
     M = tried.chosen.build(data.w)
     M.info |= describe(M, data, tried.candidates, tried.chosen, time.perf_counter() - start)
     M.reach = M.info["reach"]
     return M.eval()
+
+
+def examined(data: Samples, method: str, support: str, generator: torch.Generator) -> Trial:
+    """Without the samples that most others disagree with."""
+    top = highest(data.w.shape[1], len(data.w))
+    if top >= 2 and method != "heat":
+        keep = inliers(data.w, data.scale, top, generator)
+        data.strays += int((~keep).sum())
+        data.w = data.w[keep]
+    return Trial(data, generator).run(method, support)
 
 
 def _check(method: str, support: str) -> None:
@@ -81,6 +92,8 @@ class Candidate:
     risk: tuple[Tensor, ...] = ()  # |P(y + sigma n) - y|^2 / sigma^2 per sample, for each sigma
     rest: Tensor | None = None  # |P(y) - y|^2 per sample
     covered: Tensor | None = None  # regions: which probes lie inside
+    beyond: Tensor | None = None  # what the inequality adds to rest
+    gain: tuple[float, float] | None = None  # regions: how much less risk than doing nothing, and its standard error
     seconds: float = 0.0
     failure: str = ""
 
@@ -95,11 +108,12 @@ class Trial:
         self.data, N = data, len(data.w)
         held = min(max(N // 5, 10), JUDGES)
         self.train, val = data.w[held:], data.w[:held]
-        self.y = data.center + val @ data.frame.mT
+        self.y = data.lift(val)
+        self.sigmas = [s * data.fine * data.unit for s in SIGMAS]
         self.noise = torch.randn(len(SIGMAS), *self.y.shape, generator=generator, dtype=torch.float64)
         self.generator = generator
         u = 2 * torch.rand(PROBES, data.w.shape[1], generator=generator, dtype=torch.float64) - 1
-        self.probes = data.center + 1.1 * u * data.scale @ data.frame.mT
+        self.probes = data.lift(1.1 * u * data.scale)
         self.candidates: list[Candidate] = []
         self.chosen: Candidate
 
@@ -107,7 +121,7 @@ class Trial:
         data, n = self.data, self.data.w.shape[1]
         dim = tangent_dimension(self.train, self.generator) if n > 1 else n
         self.dim = dim
-        if method in ("auto", "algebraic"):
+        if method in ("auto", "algebraic") and n > 1:
             for plan in ladder(self.train, data.scale, n - dim, highest(n, len(self.train))):
                 self.judge(self.algebraic(plan))
                 if self.candidates[-1].rest is not None and self._perfect(self.candidates[-1], n - dim):
@@ -118,15 +132,24 @@ class Trial:
                 self.judge(c)
         if method in ("auto", "heat") and not exact:
             self.judge(Candidate("heat", "mean of the samples under a heat kernel", (9,), self.heat))
-        thin = any(c.risk and c.score()[0] < 0.9 * n for c in self.candidates)
+        thin = any(c.risk and c.method != "heat" and c.score()[0] < 0.9 * n for c in self.candidates)
         if method in ("auto", "algebraic") and not thin:
             for c in self.full():
                 self.judge(c)
         self.drop_outliers()
-        self.chosen = self.choose()
+        self.chosen = self.choose(method)
+        if self.chosen.region:
+            d = _squares(self.noise[-1] @ data.frame) - self.chosen.risk[-1]
+            self.chosen.gain = float(d.mean()) / n, float(d.std()) / n / math.sqrt(len(d))
         if support == "sampled" and self.chosen.method == "algebraic" and not self.chosen.region:
             self.restrict()
         return self
+
+    def distance(self) -> float:
+        """Of the held-out samples from the chosen set, by their median."""
+        if self.chosen.rest is None or self.chosen.region:
+            return math.inf
+        return math.sqrt(float(self.chosen.rest.median()))
 
     # --- candidates --------------------------------------------------------------------------------------
     def algebraic(self, plan: Plan) -> Candidate:
@@ -158,7 +181,7 @@ class Trial:
         return found
 
     def _embed(self, M: LearnedSet) -> LearnedSet:
-        return Within(M, self.data.shape, self.data.center, self.data.frame)
+        return Within(M, self.data.shape, self.data.center, self.data.frame, self.data.unit)
 
     # --- judgement ---------------------------------------------------------------------------------------
     def judge(self, c: Candidate) -> None:
@@ -167,8 +190,8 @@ class Trial:
         try:
             M = c.build(self.train)
             with torch.no_grad():
-                moved = [M._foot(self.y + s * self.data.size * e) for s, e in zip(SIGMAS, self.noise, strict=True)]
-                c.risk = tuple(_squares(m - self.y) / (s * self.data.size) ** 2 for s, m in zip(SIGMAS, moved, strict=True))
+                moved = [M._foot(self.y + s * e) for s, e in zip(self.sigmas, self.noise, strict=True)]
+                c.risk = tuple(_squares(m - self.y) / s**2 for s, m in zip(self.sigmas, moved, strict=True))
                 c.rest = _squares(M._foot(self.y) - self.y)
                 if c.region:
                     c.covered = M._inside(self.probes)
@@ -181,7 +204,7 @@ class Trial:
     def _perfect(self, c: Candidate, codim: int) -> bool:
         """On the set to rounding, and no thicker than it looks."""
         assert c.rest is not None
-        flat = float(c.rest.median()) <= (1e-9 * self.data.size) ** 2
+        flat = float(c.rest.median()) <= (1e-7 * self.data.unit) ** 2  # float32
         return flat and not c.region and c.score()[0] <= 1.15 * max(self.data.w.shape[1] - codim, 1)
 
     def drop_outliers(self) -> None:
@@ -189,25 +212,29 @@ class Trial:
         sound = [c for c in self.candidates if c.rest is not None and not c.region]
         if not sound:
             return
-        best = torch.stack([c.rest for c in sound if c.rest is not None]).amin(0)
-        keep = best <= 100 * best.median() + (1e-3 * self.data.size) ** 2
+        best = min((c.rest for c in sound if c.rest is not None), key=lambda rest: float(rest.median()))
+        keep = best <= 100 * best.median() + (1e-3 * self.data.unit) ** 2
         if int(keep.sum()) >= 0.5 * len(keep):
+            self.y, self.noise = self.y[keep], self.noise[:, keep]
             for c in self.candidates:
                 if c.rest is not None:
                     c.rest, c.risk = c.rest[keep], tuple(r[keep] for r in c.risk)
 
-    def choose(self) -> Candidate:
+    def choose(self, method: str) -> Candidate:
         """Low risk at both sigmas; of those the nearest to the held-out samples; of equals the simplest."""
         sound = [c for c in self.candidates if c.rest is not None]
         if not sound:
-            reasons = "; ".join(f"{c.title}: {c.failure}" for c in self.candidates) or "too few samples for any method"
+            full = method == "local" and self.dim == self.data.w.shape[1]
+            none = "they fill all dimensions; use method='algebraic'" if full else "too few samples for any method"
+            reasons = "; ".join(f"{c.title}: {c.failure}" for c in self.candidates) or none
             raise ValueError(f"fit asked for samples of a set, but nothing fits these {len(self.data.w)}: {reasons}.")
         for k in range(len(SIGMAS)):
             best = min(sound, key=lambda c: c.score()[k])
             sound = [c for c in sound if c.score()[k] <= SLACK * best.score()[k] or _tie(c.risk[k], best.risk[k])]
-        thin = [c for c in sound if not c.region]
-        if not thin:
-            return self.tightest(sound)
+        regions = [c for c in sound if c.region]
+        if regions:  # as good as anything thinner
+            return self.tightest(regions)
+        thin = sound
         best = min(thin, key=lambda c: float(self._depth(c).mean()))
         return min([c for c in thin if _tie(self._depth(c), self._depth(best))], key=lambda c: c.cost)
 
@@ -218,7 +245,7 @@ class Trial:
 
     @property
     def _touch(self) -> float:
-        return (1e-9 * self.data.size) ** 2
+        return (1e-9 * self.data.unit) ** 2
 
     def tightest(self, regions: list[Candidate]) -> Candidate:
         """The region that differs least from the true one, of equals the simplest.
@@ -244,7 +271,8 @@ class Trial:
     def _volume_terms(self, c: Candidate) -> tuple[Tensor, Tensor]:
         """1 for probes inside; 1 for held-out samples outside."""
         assert c.rest is not None and c.covered is not None
-        return c.covered.double(), (c.rest > self._touch).double()
+        beyond = c.rest if c.beyond is None else c.beyond
+        return c.covered.double(), (beyond > self._touch).double()
 
     def restrict(self) -> None:
         """Add an inequality to the chosen equations where it cuts off more of them than of the samples.
@@ -257,7 +285,7 @@ class Trial:
         noise = (
             torch.randn(self.probes.shape, generator=self.generator, dtype=torch.float64) @ self.data.frame @ self.data.frame.mT
         )
-        self.probes = M._foot(self.data.center + 2 * self.data.size / math.sqrt(self.data.w.shape[1]) * noise)
+        self.probes = M._foot(self.data.center + 2 * self.data.unit / math.sqrt(self.data.w.shape[1]) * noise)
         whole.covered = torch.ones(PROBES, dtype=torch.bool)
         tried = [self.algebraic(p) for p in regions(self.data.w.shape[1], len(self.train), plan)]
         for c in tried:
@@ -265,10 +293,9 @@ class Trial:
             self.judge(c)
             c.region = False
             if c.rest is not None:  # what the equations leave of a sample is noise, not the boundary
-                c.rest = (c.rest - whole.rest).clamp(min=0)
-        rest, whole.rest = whole.rest, torch.zeros_like(whole.rest)
+                c.beyond = (c.rest - whole.rest).clamp(min=0)
+        whole.beyond = torch.zeros_like(whole.rest)
         self.chosen = self.tightest([whole, *(c for c in tried if c.rest is not None)])
-        whole.rest = rest
 
 
 def _squares(x: Tensor) -> Tensor:

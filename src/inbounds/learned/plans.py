@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .algebraic import Algebraic
+from .algebraic import Algebraic, combinations
 from .christoffel import region
 from .polynomials import Monomials, Polynomials
 from .samples import Samples
-from .vanishing import ROUNDING, Spectrum, codimension, consensus, residual, spectrum
+from .vanishing import Spectrum, codimension, consensus, residual, spectrum
 
 STARTS = (500, 3_000)  # samples kept to start Newton's method: for quadrics, for higher degrees and boundaries
 MOST = 400  # monomials
@@ -64,7 +64,7 @@ def build(data: Samples, w: Tensor, plan: Plan) -> Algebraic:
     scale = data.scale
     p, tau, found = equations(w, plan, scale)
     inside = boundary(w, plan, scale, found) if plan.inner else w.new_zeros(0, 1)
-    tolerance = max(1e-9 * float(scale.max()), 1e-3 * float(tau.max()) if len(tau) else 0.0)
+    tolerance = max(1e-9, 1e-3 * float(tau.max()) if len(tau) else 0.0)
     common = (data.shape, data.center, data.frame, scale)
     if plan.inner:
         f = Polynomials(inside, Monomials(w.shape[1], plan.inner), scale).values(w).square().sum(1)
@@ -72,7 +72,7 @@ def build(data: Samples, w: Tensor, plan: Plan) -> Algebraic:
     starts = w[: STARTS[plan.degree > 2 or bool(plan.inner)]]
     for _ in range(2 if plan.steps else 1):
         W = combinations(p, tau, starts, plan.codim)
-        M = Algebraic(*common, starts, p.C, W, inside, plan.degree, plan.inner, tolerance)
+        M = Algebraic(*common, starts, p.C, tau, W, inside, plan.degree, plan.inner, data.unit, tolerance)
         if plan.steps:
             starts = M._newton(starts, starts, torch.arange(len(starts)), None)
     return M
@@ -85,15 +85,6 @@ def boundary(w: Tensor, plan: Plan, scale: Tensor, found: tuple[Polynomials, ...
         f = Polynomials(region(w, plan.inner, scale, found), monomials, scale).values(w).square().sum(1)
         w = w[f.argsort()[: math.ceil(math.sqrt(plan.share) * len(w))]]
     return region(w, plan.inner, scale, found)
-
-
-def combinations(p: Polynomials, tau: Tensor, w: Tensor, codim: int) -> Tensor:
-    """W (rows, codim, r) such that W p has orthonormal gradients at w: the steepest combinations, precise equations first."""
-    if not codim:
-        return w.new_zeros(len(w), 0, 0)
-    weight = 1 / tau.clamp(min=ROUNDING)
-    U, S, _ = torch.linalg.svd(weight[:, None] * p.jacobian(w), full_matrices=False)
-    return U[:, :, :codim].mT * weight / S[:, :codim, None]
 
 
 # --- what there is to try --------------------------------------------------------------------------------------
@@ -110,16 +101,21 @@ def inliers(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> T
     for degree in range(2, min(top, 4) + 1):
         s = spectrum(w, degree, scale)
         before = s.gaps(0.3)[0] if s.gaps(0.3) else (0, 1.0)
+        quiet = False
         if before[0]:
             e = residual(s.take(before[0]), w)
-            if float(e.max()) <= 6 * float(e[e <= e.median()].square().mean().sqrt()) + 1e-10:
-                return everything if before[1] > 20 else mask
+            quiet = float(e.max()) <= 6 * float(e[e <= e.median()].square().mean().sqrt()) + 1e-10
+        # equations may hold for a few outliers by chance: quiet is not enough, but asking again costs time
+        if quiet and (before[1] < EXACT or len(s.tau) > 120):
+            return everything if before[1] > 20 else mask
         found = consensus(w, degree, scale, (), generator)
-        if not 0 < int((~found).sum()) <= 0.3 * len(w):
+        after = spectrum(w[found], degree, scale).gaps(0.3) if 0 < int((~found).sum()) <= 0.3 * len(w) else []
+        if not after:
+            if quiet:
+                return mask
             continue
-        after = spectrum(w[found], degree, scale).gaps(0.3)
-        gain = after[0][1] / before[1] if after else 0.0
-        if gain > 3 and after[0][1] > 5 * best:
+        more = after[0][1] > EXACT and after[0][0] > before[0]
+        if more or (after[0][1] > 3 * before[1] and after[0][1] > 5 * best):
             best, mask = after[0][1], found
         if best > EXACT:
             break
@@ -165,7 +161,7 @@ def _at(s: Spectrum, w: Tensor, codim: int, known: tuple[tuple[int, int], ...]) 
         own = codim if known else codimension(s.take(r), w, s.tau[:r])
         plans += [Plan((*known, (degree, r)), c) for c in sorted({own, codim}) if 0 < c <= min(w.shape[1], r + others)]
     for r in sorted({codim - others, codim, 2 * codim if codim > 1 else 0}):
-        if 0 < r < len(s.tau) and float(s.tau[r - 1]) <= 0.1 * float(s.scale.max()) and codim <= r + others:
+        if 0 < r < len(s.tau) and float(s.tau[r - 1]) <= 0.1 and codim <= r + others:
             plans.append(Plan((*known, (degree, r)), codim))
     return plans
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 FEWEST = 20
+MOST_STRAYS = 0.1  # share of the samples that may lie off the affine hull of the rest
 STRAY = 30  # times the median distance from the median point
 
 
 @dataclass
 class Samples:
-    """w (N, n): inliers in orthonormal coordinates of their affine hull, x = center + frame w."""
+    """w (N, n): inliers in coordinates of their affine hull, of root mean square length 1: x = center + unit frame w."""
 
     w: Tensor
     shape: tuple[int, ...]
@@ -22,12 +23,16 @@ class Samples:
     given: int
     copies: int
     strays: int  # far away from everything, or from the affine hull of the rest
-    flat: float  # root mean square distance of the inliers from the affine hull
+    flat: float  # median distance of the inliers from the affine hull
+    unit: float  # root mean square distance from the centre, in the samples' own units
 
     @property
-    def size(self) -> float:
-        """Root mean square distance from the centre."""
-        return float(self.w.square().sum(1).mean().sqrt())
+    def fine(self) -> float:
+        """The size of the set if it were as thin in all directions as in its thinnest; in units of w."""
+        return min(1.0, float(self.w.std(0).min()) * self.w.shape[1] ** 0.5)
+
+    def lift(self, w: Tensor) -> Tensor:
+        return self.center + self.unit * w @ self.frame.mT
 
     @property
     def scale(self) -> Tensor:
@@ -35,7 +40,8 @@ class Samples:
         return self.w.abs().amax(0)
 
 
-def prepare(samples, generator: torch.Generator) -> Samples:
+def prepare(samples, generator: torch.Generator, flatten: bool = True) -> Samples:
+    """flatten: in the affine hull of the samples, however thin the noise around it; else in the whole space."""
     x = checked(samples)
     shape, given = tuple(x.shape[1:]), len(x)
     x = x.reshape(given, -1)
@@ -49,15 +55,18 @@ def prepare(samples, generator: torch.Generator) -> Samples:
     middle = x.median(0).values
     away = torch.linalg.vector_norm(x - middle, dim=1)
     near = away <= STRAY * away.median()
+    near |= bool((~near).double().mean() > MOST_STRAYS)
     x = x[near]
-    center, frame, flat, keep = hull(x)
+    center, frame, flat, keep = hull(x) if flatten else whole(x)
     strays = int((~near).sum() + (~keep).sum())
     if int(keep.sum()) < 2 * frame.shape[1]:
         raise ValueError(
             f"fit asked for at least twice as many samples as dimensions, got {int(keep.sum())} that span {frame.shape[1]} "
             f"dimensions: no structure could show. Give it more samples, or fewer coordinates."
         )
-    return Samples((x[keep] - center) @ frame, shape, center, frame, given, copies, strays, flat)
+    w = (x[keep] - center) @ frame
+    unit = float(w.square().sum(1).mean().sqrt())
+    return Samples(w / unit, shape, center, frame, given, copies, strays, flat, unit)
 
 
 def checked(samples) -> Tensor:
@@ -99,19 +108,25 @@ def hull(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
     _, _, spread = principal_axes(inside)
     n = _rank(spread)
     if n == x.shape[1]:
-        return x.mean(0), torch.eye(n, dtype=x.dtype), 0.0, everything
+        return whole(x)
     keep = everything
     for _ in range(3):
         center, axes, _ = principal_axes(inside)
         off = _off(x, center, axes[:, :n])
         usual = off.median()
         keep = off <= 15 * usual.clamp(min=1e-10 * float(spread[0]))
+        if float(keep.double().mean()) < 1 - MOST_STRAYS:  # not strays, but part of the set
+            return whole(x)
         inside = x[keep]
     frame = axes[:, :n]
     fixed = torch.linalg.vector_norm(frame, dim=1)  # 1: the coordinate lies in the subspace, 0: it is constant on it
     if bool(((fixed > 1 - 1e-3) | (fixed < 1e-3)).all()) and int((fixed > 0.5).sum()) == n:
         frame = torch.eye(x.shape[1], dtype=x.dtype)[:, fixed > 0.5]
     return center, frame, float(usual), keep
+
+
+def whole(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
+    return x.mean(0), torch.eye(x.shape[1], dtype=x.dtype), 0.0, torch.ones(len(x), dtype=torch.bool)
 
 
 def principal_axes(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

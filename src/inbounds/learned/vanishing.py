@@ -98,7 +98,8 @@ def consensus(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, .
     count, N = Monomials.count(w.shape[1], degree), len(w)
     most = w[torch.randperm(N, generator=generator)[:CHUNK]]
     starts = [most] + [
-        most[torch.randperm(len(most), generator=generator)[: 3 * count]] for _ in range(15 * (len(most) > 6 * count))
+        most[torch.randperm(len(most), generator=generator)[: count + count // 2 + 5]]
+        for _ in range(15 * (len(most) > 3 * count))
     ]
     best, agreed = None, 0.0
     for start in starts:
@@ -113,8 +114,6 @@ def consensus(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, .
         else:
             if gap > 1.5 * agreed:
                 best, agreed = p, gap
-        if start is starts[0] and agreed > 1e5:
-            break
     if best is None:
         return torch.ones(N, dtype=torch.bool)
     e = residual(best, w)

@@ -15,29 +15,33 @@ INNER: dict[str, type[LearnedSet]] = {c.method: c for c in (Heat, Hull, Local)}
 
 
 class Within(LearnedSet):
-    """{center + frame w : w in inner}; the projection is the one on the subspace, then inner's."""
+    """{center + unit frame w : w in inner}; the projection is the one on the subspace, then inner's."""
 
     center: Tensor
     frame: Tensor
     inner: LearnedSet
 
-    def __init__(self, inner: LearnedSet, shape: tuple[int, ...], center: Tensor, frame: Tensor):
+    def __init__(self, inner: LearnedSet, shape: tuple[int, ...], center: Tensor, frame: Tensor, unit: float = 1.0):
         super().__init__(shape)
+        self.unit = float(unit)
         self.inner, self.method, self.reach = inner, inner.method, inner.reach
         self._constant("center", center)
         self._constant("frame", frame)
 
     def _foot(self, z):
-        return self.center + self.inner._foot((z - self.center) @ self.frame) @ self.frame.mT
+        return self.center + self.unit * self.inner._foot(self._lower(z)) @ self.frame.mT
+
+    def _lower(self, z: Tensor) -> Tensor:
+        return (z - self.center) @ self.frame / self.unit
 
     def _ok(self, z, y):
-        return self.inner._ok((z - self.center) @ self.frame, (y - self.center) @ self.frame)
+        return self.inner._ok(self._lower(z), self._lower(y))
 
     def _known(self):
-        return self.center + self.inner._known() @ self.frame.mT
+        return self.center + self.unit * self.inner._known() @ self.frame.mT
 
     def _inside(self, z):
-        return self.inner._inside((z - self.center) @ self.frame)
+        return self.inner._inside(self._lower(z))
 
     @property
     def dim(self) -> int:
@@ -47,13 +51,13 @@ class Within(LearnedSet):
         return {"center": self.center, "frame": self.frame, **{f"inner.{k}": t for k, t in self.inner.tensors().items()}}
 
     def spec(self) -> dict[str, Any]:
-        return {"shape": list(self.shape), "inner": self.inner.method, "of": self.inner.spec()}
+        return {"shape": list(self.shape), "inner": self.inner.method, "unit": self.unit, "of": self.inner.spec()}
 
     @classmethod
     def from_parts(cls, tensors, spec):
         own = {k.removeprefix("inner."): t for k, t in tensors.items() if k.startswith("inner.")}
         inner = INNER[spec["inner"]].from_parts(own, spec["of"])
-        return cls(inner, tuple(spec["shape"]), tensors["center"], tensors["frame"])
+        return cls(inner, tuple(spec["shape"]), tensors["center"], tensors["frame"], spec["unit"])
 
     def extra_repr(self):
         return f"{self.shape[0] if len(self.shape) == 1 else self.shape}, {self.inner!r}"
