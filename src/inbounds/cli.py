@@ -48,7 +48,7 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models",
         metavar="NAME,NAME",
-        help="among regular,proj-iaa,exp-iaa,flow-iaa,prob,proj-faa,exp-faa,flow-faa,wide-faa,wide-iaa,fit-iaa,fit-faa (all)",
+        help="among regular,proj-iaa,exp-iaa,flow-iaa,prob,proj-faa,exp-faa,flow-faa,wide-faa,wide-iaa (these); fit-iaa,fit-faa",
     )
     parser.add_argument("--seeds", type=positive, metavar="K", help="models per grid point")
     parser.add_argument("--depths", metavar="4,6,8", help="numbers of blocks to try")

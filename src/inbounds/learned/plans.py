@@ -15,7 +15,7 @@ from .polynomials import Monomials, Polynomials
 from .samples import Samples
 from .vanishing import Spectrum, codimension, consensus, residual, spectrum
 
-STARTS = (500, 3_000)  # samples kept to start Newton's method: for quadrics, for higher degrees and boundaries
+STARTS = 3_000  # samples kept to start Newton's method
 MOST = 400  # monomials
 EXACT = 1e3  # a gap this wide is no accident
 
@@ -69,7 +69,7 @@ def build(data: Samples, w: Tensor, plan: Plan) -> Algebraic:
     if plan.inner:
         f = Polynomials(inside, Monomials(w.shape[1], plan.inner), scale).values(w).square().sum(1)
         w = w[f <= 1 + 1e-12]
-    starts = w[: STARTS[plan.degree > 2 or bool(plan.inner)]]
+    starts = w[:STARTS]
     for _ in range(2 if plan.steps else 1):
         W = combinations(p, tau, starts, plan.codim)
         M = Algebraic(*common, starts, p.C, tau, W, inside, plan.degree, plan.inner, data.unit, tolerance)

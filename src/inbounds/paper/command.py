@@ -16,8 +16,10 @@ from ..train.store import Store, StoreError, publish
 from ..train.work import Unit
 from .cells import open_job, units
 from .datasets import prepare
-from .presets import DATASETS, PRESETS, ROWS, UNDEFINED, Preset
+from .presets import DATASETS, FIT_ROWS, PRESETS, ROWS, UNDEFINED, Preset
 from .table import cells, csv_text, groups, json_text, markdown, show
+
+TABLE_ROWS = tuple(r for r in ROWS if r not in FIT_ROWS)  # fitted sets are dear in training: on request
 
 
 class Refused(Exception):
@@ -41,7 +43,7 @@ def table(args) -> int:
     import safetensors  # noqa: F401
 
     torch.set_num_threads(1)
-    datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS)
+    datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS, TABLE_ROWS)
     preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs)
     own = user_files(args.data, datasets)
     reachable(args)
@@ -129,8 +131,8 @@ def agreed(args, preset: Preset, seconds: float) -> bool:
     return False
 
 
-def chosen(option: str, text: str | None, known: tuple[str, ...]) -> list[str]:
-    names = [t.strip() for t in text.split(",") if t.strip()] if text else list(known)
+def chosen(option: str, text: str | None, known: tuple[str, ...], default: tuple[str, ...] | None = None) -> list[str]:
+    names = [t.strip() for t in text.split(",") if t.strip()] if text else list(default or known)
     unknown = [n for n in names if n not in known]
     if unknown or not names:
         raise Refused(f"{option} asked for names among {','.join(known)}, got {text!r}.")
