@@ -101,7 +101,7 @@ def consensus(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, .
         most[torch.randperm(len(most), generator=generator)[: count + count // 2 + 5]]
         for _ in range(15 * (len(most) > 3 * count))
     ]
-    best, agreed = None, 0.0
+    best, agreed, numbers = None, 0.0, []
     for start in starts:
         for _ in range(3):
             found = spectrum(start, degree, scale, known)
@@ -112,8 +112,11 @@ def consensus(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, .
             e = residual(p, most)
             start = most[e <= e.quantile(0.75)]
         else:
+            numbers.append(r)
             if gap > 1.5 * agreed:
                 best, agreed = p, gap
+        if len(numbers) == 4 and len(set(numbers)) == 1 and agreed > 1e5:
+            break  # all say the same, without doubt
     if best is None:
         return torch.ones(N, dtype=torch.bool)
     e = residual(best, w)
