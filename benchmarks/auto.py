@@ -1,8 +1,7 @@
 """Does `fit(samples)` choose well? Sets outside the paper, clean and noisy: its error against the best method by hindsight.
 
 2,000 samples; held-out points corrupted by N(0, 0.1^2 I); MSE per coordinate against the exact projection by
-formula or dense search. Methods: algebraic, local, heat. Errors below 1e-20 count as equal. Writes results/auto.json;
-docs/learned.md quotes it.
+formula or dense search. Methods: algebraic, local, heat. Errors below 1e-20 count as equal. Writes results/auto.json.
 """
 
 from __future__ import annotations
