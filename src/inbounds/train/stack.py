@@ -3,7 +3,7 @@
 Three ways to evaluate them, equal up to rounding:
 - batched: every nn.Linear becomes one batched matrix product over (K, rows, in); everything else maps over leading dims anyway.
 - vmapped: torch.func.vmap over the trained parameters; what is not trained must be the same in all models. A learned flow
-  inside sees the points of all models in one call, seven times faster than one model at a time on single flocks.
+  inside sees the points of all models in one call, which is much cheaper than one model at a time.
 - looped: one model after the other, for large models (transformers), which gain nothing from stacking, and for models that
   differ in more than their trained parameters.
 """
