@@ -6,16 +6,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..kernels.derivative import eager, symmetric
-from .base import LearnedSet
+from .base import EPS, LearnedSet
+from .charts import Charts
 from .polynomials import Monomials, Polynomials
+from .quadric import Quadric
 from .vanishing import ROUNDING
 
-STEPS = 25  # of Newton's method, in eager mode; almost all rows need 3 to 6
+STEPS = 25  # of Newton's method with safeguards, in eager mode
+PLAIN_STEPS = 6  # without them; almost all rows need 3 or 4
+STIFF = 1e6  # weight of the equations in a plain step
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 CHUNK = 8_192  # rows at once
 FAR = 1e8  # sizes of the set
+CHARTS = 1e-3  # how far from the set, in units of its size, training may leave points; it stands for eps there
 
 
 class Algebraic(LearnedSet):
@@ -60,9 +66,10 @@ class Algebraic(LearnedSet):
         self._p = Polynomials(self.C, Monomials(n, degree), self.scale)
         self._f = Polynomials(self.F, Monomials(n, inner), self.scale)
         self.n, self.codim = n, W.shape[1]
-        A = self.W @ self._p.jacobian(self.samples)  # (s, codim, n)
-        self._frames = torch.linalg.qr(A.mT, mode="complete")[0][:, :, self.codim :] if self.codim else A.mT
+        self._charts = Charts(self._p, self.W, self.samples)
+        self._search = Nearest(self._charts.fixed(self.samples))
         self._map = symmetric(self._solve, self._derivative)
+        self._quadric = Quadric.of(self._p, self._f, self.codim)
 
     def __deepcopy__(self, memo):
         return copied({k: t.clone() for k, t in self.tensors().items()}, self.spec(), self._rest())
@@ -79,12 +86,26 @@ class Algebraic(LearnedSet):
         return self.n - self.codim
 
     # --- projection --------------------------------------------------------------------------------------
-    def _foot(self, z):
+    def _foot(self, z, eps=EPS):
         w = self._lower(z)
         length = torch.linalg.vector_norm(w, dim=1, keepdim=True)
         w = w * (FAR / length.clamp(min=FAR))  # beyond, monomials overflow; the direction is all that counts
-        y = torch.cat([self._map(part) for part in w.split(CHUNK)]) if len(w) else w
+        if self._quadric is not None:
+            y = self._quadric.project(w)
+        else:
+            y = torch.cat([self._from_nearest(part, eps) for part in w.split(CHUNK)]) if len(w) else w
         return self.center + self.unit * y @ self.frame.mT
+
+    def _from_nearest(self, x: Tensor, eps: float) -> Tensor:
+        """The map with the starting sample found once for value and derivative: x, i and how exactly, in one row."""
+        if self.training and torch.is_grad_enabled() and x.requires_grad and eager() and self._charts.usable:
+            eps = CHARTS
+        rest = torch.stack([self._nearest(x.detach()).to(x.dtype), torch.full_like(x[:, 0].detach(), eps)], 1)
+        return self._map(torch.cat([x, rest], 1))[:, : self.n]
+
+    def _nearest(self, x: Tensor) -> Tensor:
+        """(rows,), the sample to start from."""
+        return self._search(self._charts.fixed(x))
 
     def _lower(self, z: Tensor) -> Tensor:
         return (z - self.center) @ self.frame / self.unit
@@ -94,7 +115,7 @@ class Algebraic(LearnedSet):
         x, y = self._lower(z), self._lower(y)
         _, A = self._equations(y, self._combinations(y), self._active(x, y))
         away, still = _length(x - y), _length(Gram(A).split(x - y)[0])
-        near = _length(x - self.samples[self._nearest(x)])
+        near = _length(x - self._charts.start(x, self._nearest(x)))
         slack = 10 * self.tolerance
         return self._on(y) & (still <= 1e-6 * away + self.tolerance) & (away <= near * (1 + 1e-6) + slack)
 
@@ -110,25 +131,39 @@ class Algebraic(LearnedSet):
     def _inside(self, z):
         return super()._inside(z) if self.codim else self._excess(self._lower(z)) <= 0
 
-    def _nearest(self, x: Tensor) -> Tensor:
-        """Index of the nearest sample, (rows,); in float32, since any near one will do to start from."""
-        s = self.samples.float()
-        return torch.addmm(s.square().sum(1), x.float(), s.mT, alpha=-2).argmin(1)
-
     @torch.no_grad()
-    def _solve(self, x: Tensor) -> Tensor:
-        """(rows, n) -> (rows, n)"""
-        i = self._nearest(x)
-        y = self._newton(x, self.samples[i], i, None) if self.codim else x.clone()
-        if not len(self._f):
-            return y
-        outside = self._excess(y) > 0
-        if not eager():
-            return torch.where(outside[:, None], self._to_boundary(x, y, i), y)
-        rows = outside.nonzero()[:, 0]
-        return y.index_copy(0, rows, self._to_boundary(x[rows], y[rows], i[rows])) if len(rows) else y
+    def _solve(self, labelled: Tensor) -> Tensor:
+        """(rows, n + 2) -> (rows, n + 2); the last column tells which rows were left on their charts."""
+        x, i, eps = self._unlabelled(labelled)
+        y, left = (x, torch.zeros_like(i, dtype=torch.bool)) if not self.codim else self._to_equations(x, i, eps)
+        if len(self._f):
+            outside = self._excess(y) > 0
+            left = left & ~outside
+            if not eager():
+                y = torch.where(outside[:, None], self._to_boundary(x, y, i, eps), y)
+            elif bool(outside.any()):
+                rows = outside.nonzero()[:, 0]
+                y = y.index_copy(0, rows, self._to_boundary(x[rows], y[rows], i[rows], eps[rows]))
+        return torch.cat([y, labelled[:, self.n : self.n + 1], left[:, None].to(y.dtype)], 1)
 
-    def _to_boundary(self, x: Tensor, y: Tensor, i: Tensor) -> Tensor:
+    def _to_equations(self, x: Tensor, i: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
+        """y with p(y) = 0, and which rows were left on the charts, which is where training is content with them."""
+        start = self._charts.start(x, i)
+        if not eager():
+            return self._blind(x, start, i, None), torch.zeros_like(i, dtype=torch.bool)
+        y = self._charts.foot(x, i)
+        left = eps == CHARTS
+        if bool(left.any()):
+            left = left & (_length(self._values(y, self.W[i], None)) <= CHARTS)
+        rows = (~left).nonzero()[:, 0]
+        if len(rows) == len(x):
+            return self._newton(x, start, i, None, eps, y), left
+        return y.index_copy(0, rows, self._newton(x[rows], start[rows], i[rows], None, eps[rows], y[rows])), left
+
+    def _unlabelled(self, labelled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return labelled[:, : self.n], labelled[:, self.n].detach().long(), labelled[:, self.n + 1].detach()
+
+    def _to_boundary(self, x: Tensor, y: Tensor, i: Tensor, eps: Tensor) -> Tensor:
         """From where the way from the nearest sample to y leaves the set."""
         a, b = torch.zeros_like(y[:, 0]), torch.ones_like(y[:, 0])
         s = self.samples[i]
@@ -136,21 +171,48 @@ class Algebraic(LearnedSet):
             mid = 0.5 * (a + b)
             out = self._excess(s + mid[:, None] * (y - s)) > 0
             a, b = torch.where(out, a, mid), torch.where(out, mid, b)
-        return self._newton(x, s + a[:, None] * (y - s), i, torch.ones_like(a))
+        start, active = s + a[:, None] * (y - s), torch.ones_like(a)
+        return self._newton(x, start, i, active, eps, start) if eager() else self._blind(x, start, i, active)
 
-    def _newton(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> Tensor:
-        """Newton on y - x + A^T l = 0, e(y) = 0; rows that do not get there stay at their start.
+    def _newton(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None, eps: Tensor, guess: Tensor) -> Tensor:
+        """Newton on y - x + A^T l = 0, e(y) = 0, from a guess; rows that do not get there stay at y, a point of the set.
 
-        Rows that end where not all polynomials vanish go the way again with new combinations at every step.
+        Rows that plain steps do not bring there, or farther than y, go the way again from y with safeguards, and those that end
+        where not all polynomials vanish, again with new combinations at every step.
         """
-        if not eager():
-            return self._blind(x, y, i, active)
-        out, arrived = self._walk(x, y, i, active)
-        lost = (~(arrived & self._on(out))).nonzero()[:, 0]
-        if len(lost):
-            again, arrived = self._walk(x[lost], y[lost], None, None if active is None else active[lost])
-            out[lost] = torch.where((arrived & self._on(again))[:, None], again, y[lost])
+        out, arrived = self._run(x, guess, i, active, eps)
+        arrived &= self._on(out) & (_length(x - out) <= (1 + 1e-9) * _length(x - y) + 1e-9)
+        for careful in (self._walk, self._wander):
+            if bool(arrived.all()):
+                break
+            lost = (~arrived).nonzero()[:, 0]
+            again, there = careful(x[lost], y[lost], i[lost], None if active is None else active[lost])
+            arrived[lost] = there & self._on(again)
+            out[lost] = torch.where(arrived[lost, None], again, y[lost])
         return out
+
+    def _run(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None, eps: Tensor) -> tuple[Tensor, Tensor]:
+        """Plain steps: where each row ends, and whether it came to rest.
+
+        With K = H + c A^T A, positive definite at a minimum for large c, K dy = x - y - A^T (l + c e) and dl = c (e + A dy) solve
+        Newton's equations but for dl / c, which vanishes with dl: one factorisation of n x n, no frames.
+        """
+        W, rest = self.W[i], 0.25 * eps.sqrt()  # convergence is quadratic
+        e, A = self._equations(y, W, active)
+        l = Gram(A).split(x - y)[1]
+        stiff = STIFF * (1 + _length(l))
+        step, info = eps, i
+        for _ in range(PLAIN_STEPS):
+            K = torch.baddbmm(self._lagrangian(y, W, l, active), stiff[:, None, None] * A.mT, A)
+            L, info = torch.linalg.cholesky_ex(K)
+            force = x - y - _apply(A.mT, l + stiff[:, None] * e)
+            move = torch.cholesky_solve(force[:, :, None], L)[:, :, 0]
+            l = l + stiff[:, None] * (e + _apply(A, move))
+            y, step = y + move, _length(move)
+            if not bool(((step > rest) & (info == 0)).any()):
+                break
+            e, A = self._equations(y, W, active)
+        return y, (step <= rest) & (info == 0)
 
     def _blind(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> Tensor:
         """A fixed number of steps, where values cannot be looked at."""
@@ -160,11 +222,11 @@ class Algebraic(LearnedSet):
         good = (step <= 1e-5) & self._on(y)
         return torch.where(good[:, None], y, start)
 
-    def _walk(self, x: Tensor, y: Tensor, i: Tensor | None, active: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Where each row ends, and whether it came to rest. i None: new combinations at every step.
+    def _wander(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self._walk(x, y, None, active)
 
-        Converges quadratically, so that after a step of 1e-7 nothing is left to do.
-        """
+    def _walk(self, x: Tensor, y: Tensor, i: Tensor | None, active: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Where each row ends, and whether it came to rest. i None: new combinations at every step."""
         out, arrived, rows = y.clone(), torch.zeros(len(y), dtype=torch.bool), torch.arange(len(y))
         W = None if i is None else self.W[i]
         for _ in range(STEPS):
@@ -229,7 +291,7 @@ class Algebraic(LearnedSet):
 
     def _tangent_frame(self, i: Tensor, gram: Gram) -> Tensor:
         """Tangent vectors at sample i without their normal part at y: (rows, n, dim)."""
-        T = self._frames[i]
+        T = self._charts.tangents(i)
         return T - gram.A.mT @ gram.solve(gram.A @ T)
 
     def _excess(self, y: Tensor) -> Tensor:
@@ -243,9 +305,17 @@ class Algebraic(LearnedSet):
         return ((self._excess(y) > -1e-9) & (moved if not self.codim else torch.ones_like(moved))).to(y.dtype)
 
     # --- derivative --------------------------------------------------------------------------------------
-    def _derivative(self, x: Tensor, y: Tensor, g: Tensor) -> Tensor:
+    def _derivative(self, labelled: Tensor, y: Tensor, g: Tensor) -> Tensor:
         """dy with H dy + A^T dl = g, A dy = 0: the implicit derivative of Newton's equations. Symmetric in g."""
-        i, active = self._nearest(x.detach()), self._active(x.detach(), y.detach())
+        (x, i, _), (y, _, left), g = self._unlabelled(labelled), self._unlabelled(y), g[:, : self.n]
+        if not eager() or not bool(left.any()):
+            return F.pad(self._off_charts(x, y, g, i), (0, 2))
+        on, off = left.nonzero()[:, 0], (left == 0).nonzero()[:, 0]
+        dy = torch.zeros_like(g).index_copy(0, on, self._charts.derivative(x[on], y[on], g[on], i[on]))
+        return F.pad(dy.index_copy(0, off, self._off_charts(x[off], y[off], g[off], i[off])) if len(off) else dy, (0, 2))
+
+    def _off_charts(self, x: Tensor, y: Tensor, g: Tensor, i: Tensor) -> Tensor:
+        active = self._active(x.detach(), y.detach())
         dy, sound = self._implicit(x, y, g, self.W[i], i, active)
         if eager() and not bool(sound.all()):  # combinations that were made far away
             rows = (~sound).nonzero()[:, 0]
@@ -316,6 +386,30 @@ def combinations(p: Polynomials, tau: Tensor, w: Tensor, codim: int) -> Tensor:
     weight = 1 / tau.clamp(min=ROUNDING)
     U, S, _ = torch.linalg.svd(weight[:, None] * p.jacobian(w), full_matrices=False)
     return U[:, :, :codim].mT * weight / S[:, :codim, None]
+
+
+class Nearest:
+    """Index of the nearest sample, in float32: any near one will do to start from."""
+
+    LANES, ROWS = 64, 256  # argmin is slow, amin is not: least of every 64th sample, then of the 64; in the cache
+
+    def __init__(self, samples: Tensor):
+        s = samples.float()
+        s = torch.cat([-2 * s, s.square().sum(1, keepdim=True)], 1)
+        self.table = F.pad(s, (0, 0, 0, -len(s) % self.LANES)).mT.contiguous()  # (n + 1, padded)
+        self.table[-1, len(samples) :] = torch.inf
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(rows, n) -> (rows,)"""
+        x = F.pad(x.float(), (0, 1), value=1.0)
+        if not eager():
+            return (x @ self.table).argmin(1)
+        return torch.cat([self._part(part) for part in x.split(self.ROWS)])
+
+    def _part(self, x: Tensor) -> Tensor:
+        D = (x @ self.table).unflatten(1, (-1, self.LANES))
+        lane = D.amin(1).argmin(1)
+        return D.take_along_dim(lane[:, None, None], 2)[:, :, 0].argmin(1) * self.LANES + lane
 
 
 # --- small batched linear algebra ----------------------------------------------------------------------------

@@ -14,13 +14,15 @@ from torch import Tensor
 from ..core import ConstraintSet
 from ..kernels.vectors import norm
 
+EPS = torch.finfo(torch.float64).eps
 FORMAT = 1  # of the files; a change that old readers cannot read raises it
 
 
 class LearnedSet(ConstraintSet):
     """A set known through samples. `exact` is False: `violation` is the distance to its own projection.
 
-    A method writes `_foot(z)`: the projection of flat points z (rows, d) in float64, differentiable, any number of rows;
+    A method writes `_foot(z, eps)`: the projection of flat points z (rows, d) in float64, differentiable, any number of rows,
+    to the precision of eps at least;
     `_ok(z, y)`: the rows whose projection y = _foot(z) can be trusted; `tensors()`, `spec()` and `from_parts(tensors, spec)`:
     all that a copy needs. `info` (plain JSON) is what `fit` found out; `report()` prints it.
     """
@@ -35,7 +37,7 @@ class LearnedSet(ConstraintSet):
 
     # --- what a method writes ----------------------------------------------------------------------------
     @abstractmethod
-    def _foot(self, z: Tensor) -> Tensor: ...
+    def _foot(self, z: Tensor, eps: float = EPS) -> Tensor: ...
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]: ...
@@ -62,7 +64,8 @@ class LearnedSet(ConstraintSet):
     def _project(self, x):
         z = self._flat(x).reshape(-1, math.prod(self.shape)).double()
         finite = torch.isfinite(z).all(-1, keepdim=True)
-        return self._foot(torch.where(finite, z, 0.0)).to(x.dtype).reshape(x.shape)
+        foot = self._foot(torch.where(finite, z, 0.0), torch.finfo(x.dtype).eps)
+        return foot.to(x.dtype).reshape(x.shape)
 
     def _sample(self, batch, generator, dtype, device):
         """Known points, moved by their own spacing and projected: dense on the set, not uniform."""

@@ -203,9 +203,12 @@ class Trial:
 
     def _perfect(self, c: Candidate, codim: int) -> bool:
         """On the set to rounding, and no thicker than it looks."""
+        return self._exact(c) and c.score()[0] <= 1.15 * max(self.data.w.shape[1] - codim, 1)
+
+    def _exact(self, c: Candidate) -> bool:
+        """Equations that samples they were not fitted to satisfy, to the rounding of float32."""
         assert c.rest is not None
-        flat = float(c.rest.median()) <= (1e-7 * self.data.unit) ** 2  # float32
-        return flat and not c.region and c.score()[0] <= 1.15 * max(self.data.w.shape[1] - codim, 1)
+        return not c.region and float(c.rest.median()) <= (1e-7 * self.data.unit) ** 2
 
     def drop_outliers(self) -> None:
         """Held-out samples that no candidate comes near would only add noise to the comparison."""
@@ -214,14 +217,18 @@ class Trial:
             return
         best = min((c.rest for c in sound if c.rest is not None), key=lambda rest: float(rest.median()))
         keep = best <= 100 * best.median() + (1e-3 * self.data.unit) ** 2
-        if int(keep.sum()) >= 0.5 * len(keep):
+        if int(keep.sum()) >= 0.9 * len(keep):  # more than that are no outliers, but part of the set
             self.y, self.noise = self.y[keep], self.noise[:, keep]
             for c in self.candidates:
                 if c.rest is not None:
                     c.rest, c.risk = c.rest[keep], tuple(r[keep] for r in c.risk)
 
     def choose(self, method: str) -> Candidate:
-        """Low risk at both sigmas; of those the nearest to the held-out samples; of equals the simplest."""
+        """Low risk at both sigmas; of those the nearest to the held-out samples; of equals the simplest.
+
+        Exact equations are no accident: where samples crowd, a thinner set that is not quite theirs may denoise them better from
+        afar, but only one that does so from near and far beats them.
+        """
         sound = [c for c in self.candidates if c.rest is not None]
         if not sound:
             full = method == "local" and self.dim == self.data.w.shape[1]
@@ -230,7 +237,8 @@ class Trial:
             raise ValueError(f"fit asked for samples of a set, but nothing fits these {len(self.data.w)}: {reasons}.")
         for k in range(len(SIGMAS)):
             best = min(sound, key=lambda c: c.score()[k])
-            sound = [c for c in sound if c.score()[k] <= SLACK * best.score()[k] or _tie(c.risk[k], best.risk[k])]
+            safe = [c for c in sound if self._exact(c) and k and c.score()[0] < best.score()[0]]
+            sound = [c for c in sound if c.score()[k] <= SLACK * best.score()[k] or _tie(c.risk[k], best.risk[k]) or c in safe]
         regions = [c for c in sound if c.region]
         if regions:  # as good as anything thinner
             return self.tightest(regions)
@@ -266,7 +274,7 @@ class Trial:
             rare = float(b.var()) + 1 / len(b)  # none missed of a few hundred does not mean that none ever is
             return math.hypot(float(a.std()) / math.sqrt(len(a)), 2 * V * math.sqrt(rare / len(b)))
 
-        return min([c for c in regions if value(c) - value(best) <= 2 * error(c)], key=lambda c: c.cost)
+        return min([c for c in regions if value(c) - value(best) <= 3 * error(c)], key=lambda c: c.cost)
 
     def _volume_terms(self, c: Candidate) -> tuple[Tensor, Tensor]:
         """1 for probes inside; 1 for held-out samples outside."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.vectors import norm
-from .base import LearnedSet
+from .base import EPS, LearnedSet
 from .flow import FAR, Flow, VelocityNet
 from .flow_training import FlowTraining, denoising
 
@@ -53,7 +53,7 @@ class LearnedFlow(LearnedSet):
         return t0.reshape(x.shape[: x.dim() - len(self.shape)])
 
     # --- the projection ----------------------------------------------------------------------------------
-    def _foot(self, z):
+    def _foot(self, z, eps=EPS):
         start = None if self.samples is None else self._start
         return self.flow._integrate(z / self.flow.scale, start) * self.flow.scale
 

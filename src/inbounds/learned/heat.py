@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..kernels.derivative import eager, symmetric
 from ..kernels.vectors import norm
-from .base import LearnedSet
+from .base import EPS, LearnedSet
 
 KEPT = 20_000  # samples that fit() keeps
 BLOCK = 2**20  # weights held at once: bounds the memory
@@ -56,7 +56,7 @@ class Heat(LearnedSet):
         return M
 
     # --- the set -----------------------------------------------------------------------------------------
-    def _foot(self, z):
+    def _foot(self, z, eps=EPS):
         mean = self.samples.mean(0)
         size = (self.samples - mean).abs().amax().clamp(min=1e-100)
         length = norm(z - mean)[:, None]

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..core import skin
 from ..kernels.derivative import eager
 from ..kernels.vectors import norm, unit
-from .base import LearnedSet
+from .base import EPS, LearnedSet
 
 FAR = 1e8  # in sizes of the hull: beyond, y moves to this distance, where distances to facets can still be told apart
 
@@ -74,7 +74,7 @@ class Hull(LearnedSet):
         return cls(_turned(corners, normals), normals, torch.cat(levels))
 
     # --- the projection ----------------------------------------------------------------------------------
-    def _foot(self, z):
+    def _foot(self, z, eps=EPS):
         out = self._outside(z.detach())
         if not eager():
             return torch.where(out[:, None], self._land(z), z)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..kernels.derivative import all_rows, eager
 from ..kernels.vectors import norm
-from .base import LearnedSet
+from .base import EPS, LearnedSet
 
 CENTRES = 20_000  # patches that fit() keeps
 BLOCK = 2**19  # coefficients, or coordinates of neighbours, held at once: bounds the memory
@@ -69,7 +69,7 @@ class Local(LearnedSet):
         return M
 
     # --- the set -----------------------------------------------------------------------------------------
-    def _foot(self, z):
+    def _foot(self, z, eps=EPS):
         if torch.compiler.is_compiling():
             return self._walk(z)
         rows = max(1, BLOCK // max(self.blend * self.graphs[0].numel(), len(self.graphs) // 8))

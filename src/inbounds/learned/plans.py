@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .algebraic import Algebraic, combinations
+from .base import EPS
 from .christoffel import region
 from .polynomials import Monomials, Polynomials
 from .samples import Samples
@@ -74,7 +75,7 @@ def build(data: Samples, w: Tensor, plan: Plan) -> Algebraic:
         W = combinations(p, tau, starts, plan.codim)
         M = Algebraic(*common, starts, p.C, tau, W, inside, plan.degree, plan.inner, data.unit, tolerance)
         if plan.steps:
-            starts = M._newton(starts, starts, torch.arange(len(starts)), None)
+            starts = M._newton(starts, starts, torch.arange(len(starts)), None, starts.new_full((len(starts),), EPS), starts)
     return M
 
 

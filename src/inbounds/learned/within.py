@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .base import LearnedSet
+from .base import EPS, LearnedSet
 from .heat import Heat
 from .hull import Hull
 from .local import Local
@@ -28,8 +28,8 @@ class Within(LearnedSet):
         self._constant("center", center)
         self._constant("frame", frame)
 
-    def _foot(self, z):
-        return self.center + self.unit * self.inner._foot(self._lower(z)) @ self.frame.mT
+    def _foot(self, z, eps=EPS):
+        return self.center + self.unit * self.inner._foot(self._lower(z), eps) @ self.frame.mT
 
     def _lower(self, z: Tensor) -> Tensor:
         return (z - self.center) @ self.frame / self.unit

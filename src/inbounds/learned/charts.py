@@ -1,0 +1,92 @@
+"""A smooth set near each of some of its points, to second order: where Newton's method starts, and what training uses."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .polynomials import Polynomials
+
+MOST = 20_000_000  # numbers to keep
+
+
+class Charts:
+    """y(u) = s + T u + N h(u) + free, h(u) = B(u, u) / 2: T (n, m) tangent, N (n, k) normal at s, orthonormal; one per sample.
+
+    `free` (n, f) spans directions in which the set is straight everywhere; T leaves them out. W_i p = 0, W (s, k, r), is the set
+    near sample i.
+    """
+
+    def __init__(self, p: Polynomials, W: Tensor, samples: Tensor):
+        self.samples, self.free = samples, free_directions(p, samples)
+        A = W @ p.jacobian(samples)
+        k, n = A.shape[1:]
+        f = self.free.shape[1]
+        m = n - k - f
+        Q = torch.linalg.qr(torch.cat([A.mT, self.free.expand(len(A), n, f)], 2), mode="complete")[0]
+        self.N, self.T = Q[:, :, :k].contiguous(), Q[:, :, k + f :].contiguous()
+        self.usable = bool(m and k) and len(samples) * k * m**2 <= MOST
+        if self.usable:
+            bent = torch.stack([self.T.mT @ p.hessian(samples, W[:, j]) @ self.T for j in range(k)], 1)
+            self.B = -torch.linalg.solve_ex(A @ self.N, bent.flatten(2))[0].unflatten(2, (m, m))
+
+    def fixed(self, x: Tensor) -> Tensor:
+        """Without what is free."""
+        return x - x @ self.free @ self.free.mT
+
+    def start(self, x: Tensor, i: Tensor) -> Tensor:
+        """Sample i, moved where the set is straight to where x is: a point of the set."""
+        s = self.samples[i]
+        return s + (x - s) @ self.free @ self.free.mT
+
+    def tangents(self, i: Tensor) -> Tensor:
+        """(rows, n, m + f)"""
+        return torch.cat([self.T[i], self.free.expand(len(i), *self.free.shape)], 2)
+
+    def foot(self, x: Tensor, i: Tensor) -> Tensor:
+        """The projection of x (rows, n) on the charts i, by two steps of Newton; start() where x lies beyond their focus."""
+        s = self.start(x, i)
+        if not self.usable:
+            return s
+        T, N, B = self.T[i], self.N[i], self.B[i]
+        d = (x - s)[:, None]
+        a, b = d @ T, d @ N
+        u, sound = _solve(_eye(B) - _dot(b, B), a)
+        bent = _dot(u, B.transpose(1, 2))  # B(u): (rows, k, m)
+        rise = 0.5 * u @ bent.mT
+        step, convex = _solve(_eye(B) + bent.mT @ bent + _dot(rise - b, B), u - a + (rise - b) @ bent)
+        u = torch.where(sound & convex & (u.square().sum(2, keepdim=True) <= 4 * d.square().sum(2, keepdim=True)), u - step, 0.0)
+        rise = 0.5 * u @ _dot(u, B.transpose(1, 2)).mT
+        return s + (u @ T.mT + rise @ N.mT)[:, 0]
+
+    def derivative(self, x: Tensor, y: Tensor, g: Tensor, i: Tensor) -> Tensor:
+        """D (D^T D + (h - b) B)^{-1} D^T g, D = T + N B(u): the derivative of the projection on the charts, at x with foot y."""
+        s, T, N, B = self.samples[i], self.T[i], self.N[i], self.B[i]
+        u, b = (y - s)[:, None] @ T, (x - s)[:, None] @ N  # of what is free neither sees anything
+        bent = _dot(u, B.transpose(1, 2))
+        D = T + N @ bent
+        S = _eye(B) + bent.mT @ bent + _dot(0.5 * u @ bent.mT - b, B)
+        return (_solve(S, g[:, None] @ D)[0] @ D.mT)[:, 0] + g @ self.free @ self.free.mT
+
+
+def free_directions(p: Polynomials, samples: Tensor) -> Tensor:
+    """Directions in which no polynomial changes, (n, f): R^3 of SE(3), the axis of a cylinder."""
+    if not len(p):
+        return samples.new_zeros(samples.shape[1], 0)
+    _, s, Vh = torch.linalg.svd(p.jacobian(samples[:200]).flatten(0, 1), full_matrices=True)
+    return Vh[int((s > 1e-7 * s[0]).sum()) :].mT.contiguous()
+
+
+def _eye(B: Tensor) -> Tensor:
+    return torch.eye(B.shape[2], dtype=B.dtype)
+
+
+def _dot(v: Tensor, B: Tensor) -> Tensor:
+    """sum_j v_j B_j: (rows, 1, k), (rows, k, m, l) -> (rows, m, l)"""
+    return (v @ B.flatten(2)).unflatten(2, B.shape[2:])[:, 0]
+
+
+def _solve(S: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """S^{-1} a for rows a (rows, 1, m), and whether S is positive definite: (rows, 1, 1)."""
+    L, info = torch.linalg.cholesky_ex(S)
+    return torch.cholesky_solve(a.mT, L).mT, (info == 0)[:, None, None]
