@@ -1,0 +1,49 @@
+"""Random boxes with discs, by seed: some overlap, some touch, some cut the edge."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .shortest import ShortestPaths
+from .worlds import BoxWorld
+
+LOW, HIGH = (0.0, 0.0), (4.0, 3.0)
+RADII = (0.2, 0.6)
+
+
+def random_worlds(count: int, discs: tuple[int, int] = (3, 8), seed: int = 0) -> BoxWorld:
+    """A batch of worlds, (count,): centers (count, most, 2), radii (count, most), 0 where there is no disc.
+
+    Centres are uniform in the box, so that discs overlap and cut the edge; one in eight is moved to touch the one before it.
+    """
+    g = torch.Generator().manual_seed(seed)
+    low, high = torch.tensor(LOW, dtype=torch.float64), torch.tensor(HIGH, dtype=torch.float64)
+    most = discs[1]
+    u = torch.rand(count, most, 6, generator=g, dtype=torch.float64)
+    centers = low + u[..., :2] * (high - low)
+    radii = RADII[0] + u[..., 2] * (RADII[1] - RADII[0])
+    angle = 2 * math.pi * u[..., 3]
+    around = torch.stack([angle.cos(), angle.sin()], -1)
+    for k in range(1, most):
+        touching = centers[:, k - 1] + (radii[:, k - 1] + radii[:, k])[:, None] * around[:, k]
+        inside = ((touching > low) & (touching < high)).all(-1)
+        centers[:, k] = torch.where((inside & (u[:, k, 4] < 0.125))[:, None], touching, centers[:, k])
+    number = torch.randint(discs[0], discs[1] + 1, (count, 1), generator=g)
+    radii = torch.where(torch.arange(most) < number, radii, 0.0)
+    return BoxWorld(low, high, centers, radii)
+
+
+def is_connected(world: BoxWorld, solver: ShortestPaths | None = None) -> Tensor:
+    """Whether the free space is one piece, (*worlds,): whether all free corners, crossings and rims reach each other."""
+    solver = solver or ShortestPaths(world)
+    probe = torch.zeros(2, dtype=torch.float64)
+    corners, free = world.M._vertices(probe)  # pyright: ignore[reportCallIssue]
+    rims = world.M._rims(probe)  # pyright: ignore[reportCallIssue]
+    points = torch.cat([corners, rims], -2)
+    free = torch.cat([free, world.M._allowed(rims, probe)], -1)  # pyright: ignore[reportCallIssue]
+    first = free.double().argmax(-1)[..., None, None].expand(*free.shape[:-1], 1, 2)
+    far = solver.distance(points.gather(-2, first).expand(points.shape), points)
+    return ~(torch.isinf(far) & free).any(-1)

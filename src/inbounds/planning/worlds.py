@@ -1,0 +1,400 @@
+"""Worlds to plan in: a box minus discs (balls), a sphere minus caps. Distances, directions, exact clearance, inflation."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from functools import cached_property
+from pathlib import Path as File
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core import ConstraintSet
+from ..kernels.vectors import norm, unit
+from ..sets import Box, BoxMinusBalls, Sphere, SphereMinusCaps
+
+TURN = 2 * math.pi
+
+
+class World(ABC):
+    """A free space M with round obstacles: centers (*worlds, m, n), sizes (*worlds, m); size 0 = absent.
+
+    One world or a batch of them: points have shape (*worlds, *queries, n), a world's own numbers broadcast over the queries.
+    `wrapped` obstacles are geodesically convex: shortest paths may follow their rims.
+    """
+
+    centers: Tensor
+    sizes: Tensor
+
+    @cached_property
+    @abstractmethod
+    def M(self) -> ConstraintSet:
+        """The free space."""
+
+    @abstractmethod
+    def __getitem__(self, rows) -> World:
+        """Some of a batch of worlds."""
+
+    @property
+    def dim(self) -> int:
+        return self.centers.shape[-1]
+
+    # --- geometry ----------------------------------------------------------------------------------------
+    @abstractmethod
+    def distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """Length of the shortest way without obstacles: (*batch,)."""
+
+    @abstractmethod
+    def direction(self, x: Tensor, y: Tensor) -> Tensor:
+        """The unit vector in which that way leaves x; 0 if x = y."""
+
+    @abstractmethod
+    def left(self, x: Tensor, v: Tensor) -> Tensor:
+        """v turned by a quarter to the left, tangent at x."""
+
+    @abstractmethod
+    def move(self, x: Tensor, v: Tensor) -> Tensor:
+        """Where the straight way of velocity v ends after time 1; v is tangent at x."""
+
+    @abstractmethod
+    def _reach_of_segment(self, a: Tensor, b: Tensor) -> Tensor:
+        """Distance of each centre from the straight way from a to b: (*batch, m)."""
+
+    @abstractmethod
+    def _walls(self, x: Tensor) -> Tensor:
+        """Distance from what bounds the world: (*batch,), inf without bounds."""
+
+    @abstractmethod
+    def inflate(self, step: float | Tensor) -> World:
+        """Obstacles so much larger that a straight way of length <= step between two points outside of them misses the originals.
+
+        A chord of length s of the circle of radius R comes as near as sqrt(R^2 - s^2/4) to its centre.
+        """
+
+    @abstractmethod
+    def grown(self, margin: float) -> World:
+        """Every obstacle and wall thicker by margin."""
+
+    # --- everything else follows -------------------------------------------------------------------------
+    def segment_clearance(self, a: Tensor, b: Tensor) -> Tensor:
+        """Least distance of the straight way a to b from obstacles and walls, negative inside: (*batch,)."""
+        sizes = self._spread(self.sizes, a.dim() - self.centers.dim() + 1)
+        to_rims = torch.where(sizes > 0, self._reach_of_segment(a, b) - sizes, math.inf)
+        nearest = to_rims.amin(-1) if to_rims.shape[-1] else torch.full_like(a[..., 0], math.inf)
+        return torch.minimum(nearest, torch.minimum(self._walls(a), self._walls(b)))
+
+    def clearance(self, path: Tensor) -> Tensor:
+        """Of each segment of paths (*batch, k, n): (*batch, k - 1). Closed form, nothing is sampled."""
+        return self.segment_clearance(path[..., :-1, :], path[..., 1:, :])
+
+    def sees(self, a: Tensor, b: Tensor, tol: float = 0.0) -> Tensor:
+        return self.segment_clearance(a, b) >= -tol
+
+    def length(self, path: Tensor) -> Tensor:
+        return self.distance(path[..., :-1, :], path[..., 1:, :]).sum(-1)
+
+    def sample(self, *batch: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Uniform points of the free space: (*worlds, *batch, n)."""
+        worlds = self.centers.shape[:-2]
+        x = self.M.sample(*batch, *worlds, generator=generator, dtype=dtype)
+        return x.permute(*range(len(batch), len(batch) + len(worlds)), *range(len(batch)), x.dim() - 1)
+
+    def _spread(self, t: Tensor, queries: int) -> Tensor:
+        """(*worlds, m, ...) -> (*worlds, 1 per query dimension, m, ...)"""
+        k = self.centers.dim() - 2
+        return t.reshape(*t.shape[:k], *(1,) * max(queries, 0), *t.shape[k:])
+
+    # --- files -------------------------------------------------------------------------------------------
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]: ...
+
+    def save(self, path: str | File) -> None:
+        File(path).write_text(json.dumps(self.to_json(), indent=1) + "\n")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({json.dumps(self.to_json())})" if self.centers.dim() == 2 else f"{type(self).__name__}s"
+
+
+class BoxWorld(World):
+    """The box low <= x <= high minus the balls |x - center| < radius."""
+
+    def __init__(self, low, high, centers=(), radii=(), *, eager_check: bool = True):
+        low, high = (torch.as_tensor(t, dtype=torch.float64) for t in (low, high))
+        self.low, self.high = low, high
+        self.centers = torch.as_tensor(centers, dtype=torch.float64)
+        self.centers = self.centers if self.centers.numel() else self.centers.new_zeros(*self.centers.shape[:-2], 0, len(low))
+        self.sizes = torch.as_tensor(radii, dtype=torch.float64)
+        if eager_check:
+            assert self.M is not None  # bad numbers are told where they are given
+
+    @cached_property
+    def M(self):
+        return BoxMinusBalls(self.low, self.high, self.centers, self.sizes) if self.centers.shape[-2] else Box(self.low, self.high)
+
+    def __getitem__(self, rows):
+        return BoxWorld(self.low, self.high, self.centers[rows], self.sizes[rows], eager_check=False)
+
+    @property
+    def wrapped(self) -> Tensor:
+        return self.sizes > 0
+
+    @property
+    def scale(self) -> float:
+        return float((self.high - self.low).max())
+
+    def distance(self, x, y):
+        return norm(y - x)
+
+    def direction(self, x, y):
+        return unit_or_zero(y - x)
+
+    def left(self, x, v):
+        return turn(v)
+
+    def move(self, x, v):
+        return x + v
+
+    def _reach_of_segment(self, a, b):
+        c = self._spread(self.centers, a.dim() - self.centers.dim() + 1)
+        d = (b - a)[..., None, :]
+        along = ((c - a[..., None, :]) * d).sum(-1, keepdim=True) / d.square().sum(-1, keepdim=True).clamp(min=1e-300)
+        return norm(a[..., None, :] + along.clamp(0, 1) * d - c)
+
+    def _walls(self, x):
+        return torch.minimum(x - self.low, self.high - x).amin(-1)
+
+    def inflate(self, step):
+        half = 0.5 * torch.as_tensor(step, dtype=torch.float64)
+        half = half[..., None] if half.dim() else half
+        radii = torch.where(self.sizes > 0, torch.hypot(self.sizes, half), 0.0)
+        return BoxWorld(self.low, self.high, self.centers, radii, eager_check=False)
+
+    def grown(self, margin):
+        radii = torch.where(self.sizes > 0, self.sizes + margin, 0.0)
+        return BoxWorld(self.low + margin, self.high - margin, self.centers, radii)
+
+    # --- for shortest paths: circles in the plane --------------------------------------------------------
+    def tangents(self, ci, ri, si, cj, rj, sj):
+        """The directed line that leaves circle i on its left (s = 1) or right (-1) and circle j likewise, from touch to touch.
+
+        Both touching points, the direction, the length, and whether there is one. A point is a circle of radius 0.
+        """
+        D = cj - ci
+        k = sj * rj - si * ri
+        L2 = D.square().sum(-1)
+        root = (L2 - k.square()).clamp(min=0).sqrt()
+        safe = L2.clamp(min=1e-300)[..., None]
+        normal = (k[..., None] * D + root[..., None] * turn(D)) / safe  # to the left of the direction
+        direction = -turn(normal)
+        return (
+            ci - (si * ri)[..., None] * normal,
+            cj - (sj * rj)[..., None] * normal,
+            direction,
+            root,
+            L2 >= k.square() - 1e-12 * safe[..., 0],
+        )
+
+    def angle(self, c, p):
+        d = p - c
+        return torch.atan2(d[..., 1], d[..., 0])
+
+    def rim_point(self, c, r, angle):
+        return c + r[..., None] * torch.stack([angle.cos(), angle.sin()], -1)
+
+    def rim_speed(self, r):
+        """Length of the rim per radian."""
+        return r
+
+    def blocked(self) -> tuple[Tensor, Tensor]:
+        """Which part of rim i obstacle or wall k hides: middle and half width of the angle, (*worlds, m, m + 4); -1: nothing."""
+        c, r = self.centers, self.sizes
+        D = c[..., None, :, :] - c[..., :, None, :]
+        L = norm(D)
+        ri, rk = r[..., :, None], r[..., None, :]
+        width = torch.acos(((ri.square() + L.square() - rk.square()) / (2 * ri * L).clamp(min=1e-300)).clamp(-1, 1))
+        width = torch.where((L < ri + rk) & (rk > 0), width, -1.0)
+        width = torch.where((L <= rk - ri) & (rk > 0), math.pi, width)
+        width = torch.where(L <= ri - rk, -1.0, width)
+        own = torch.eye(r.shape[-1], dtype=torch.bool)
+        width = torch.where(own, -1.0, width)
+        gaps = torch.cat([c - self.low, self.high - c], -1)  # to x low, y low, x high, y high
+        walls = torch.where(gaps < r[..., None], torch.acos((gaps / r[..., None].clamp(min=1e-300)).clamp(-1, 1)), -1.0)
+        towards = torch.tensor([math.pi, -math.pi / 2, 0.0, math.pi / 2], dtype=c.dtype).expand(walls.shape)
+        return torch.cat([torch.atan2(D[..., 1], D[..., 0]), towards], -1), torch.cat([width, walls], -1)
+
+    def to_json(self):
+        discs = torch.cat([self.centers, self.sizes[..., None]], -1)
+        return {"box": [self.low.tolist(), self.high.tolist()], "discs": discs.tolist()}
+
+
+class SphereWorld(World):
+    """The unit sphere of R^3 minus the caps angle(x, center) < angle."""
+
+    scale = 1.0
+
+    def __init__(self, centers=(), angles=(), *, eager_check: bool = True):
+        self.centers = torch.as_tensor(centers, dtype=torch.float64)
+        self.centers = unit(self.centers) if self.centers.numel() else self.centers.new_zeros(0, 3)
+        self.sizes = torch.as_tensor(angles, dtype=torch.float64)
+        if eager_check:
+            assert self.M is not None
+
+    @cached_property
+    def M(self):
+        return SphereMinusCaps(self.centers, self.sizes) if self.centers.shape[-2] else Sphere(3)
+
+    def __getitem__(self, rows):
+        return SphereWorld(self.centers[rows], self.sizes[rows], eager_check=False)
+
+    @property
+    def wrapped(self) -> Tensor:
+        return (self.sizes > 0) & (self.sizes < math.pi / 2)
+
+    def distance(self, x, y):
+        return 2 * torch.atan2(norm(y - x), norm(y + x))
+
+    def direction(self, x, y):
+        d = y - x
+        return unit_or_zero(d - x * (x * d).sum(-1, keepdim=True))
+
+    def left(self, x, v):
+        return torch.linalg.cross(x, v)
+
+    def move(self, x, v):
+        a = norm(v)[..., None]
+        return unit(a.cos() * x + torch.sinc(a / math.pi) * v)
+
+    def _reach_of_segment(self, a, b):
+        c = self._spread(self.centers, a.dim() - self.centers.dim() + 1)
+        d = self.direction(a, b)[..., None, :]
+        a, far = a[..., None, :], self.distance(a, b)[..., None]
+        along = torch.atan2((c * d).sum(-1), (c * a).sum(-1))  # where the great circle is nearest to c, from a
+        along = torch.where(along < -0.5 * (TURN - far), along + TURN, along).clamp(min=0)
+        along = torch.minimum(along, far)[..., None]
+        foot = along.cos() * a + along.sin() * d
+        return self.distance(foot, c.expand(foot.shape))
+
+    def _walls(self, x):
+        return torch.full_like(x[..., 0], math.inf)
+
+    def inflate(self, step):
+        half = 0.5 * torch.as_tensor(step, dtype=torch.float64)
+        half = half[..., None] if half.dim() else half
+        larger = torch.acos((self.sizes.cos() * torch.cos(half)).clamp(-1, 1))  # beyond pi/2 chords bend away: nothing to add
+        angles = torch.where((self.sizes > 0) & (self.sizes < math.pi / 2), larger, self.sizes)
+        return SphereWorld(self.centers, angles, eager_check=False)
+
+    def grown(self, margin):
+        return SphereWorld(self.centers, torch.where(self.sizes > 0, self.sizes + margin, 0.0))
+
+    # --- for shortest paths: caps and great circles --------------------------------------------------------
+    def tangents(self, ci, ri, si, cj, rj, sj):
+        """As in the plane; the great circle with unit normal n to the left, n.c = s sin r for both."""
+        g = (ci * cj).sum(-1)
+        axis = torch.linalg.cross(ci, cj)
+        sin2 = axis.square().sum(-1)
+        safe = sin2.clamp(min=1e-300)
+        hi, hj = si * ri.sin(), sj * rj.sin()
+        base = ((hi - g * hj) / safe)[..., None] * ci + ((hj - g * hi) / safe)[..., None] * cj
+        rest = 1 - base.square().sum(-1)
+        side = (rest.clamp(min=0) / safe).sqrt()[..., None] * axis
+        normal = unit(base + side)  # the one that goes the short way
+        ti = unit(ci - hi[..., None] * normal)
+        tj = unit(cj - hj[..., None] * normal)
+        length = torch.atan2((normal * torch.linalg.cross(ti, tj)).sum(-1), (ti * tj).sum(-1))
+        length = torch.where(length < -1e-9, length + TURN, length.clamp(min=0))
+        return ti, tj, torch.linalg.cross(normal, ti), length, (rest >= -1e-12) & (sin2 > 1e-24) & (length <= math.pi)
+
+    def _axes(self, c):
+        """e1, e2 with e1 x e2 = c."""
+        smallest = torch.zeros_like(c).scatter(-1, c.abs().argmin(-1, keepdim=True), 1.0)
+        e1 = unit(smallest - c * (c * smallest).sum(-1, keepdim=True))
+        return e1, torch.linalg.cross(c, e1)
+
+    def angle(self, c, p):
+        e1, e2 = self._axes(c)
+        return torch.atan2((p * e2).sum(-1), (p * e1).sum(-1))
+
+    def rim_point(self, c, r, angle):
+        e1, e2 = self._axes(c)
+        around = angle.cos()[..., None] * e1 + angle.sin()[..., None] * e2
+        return r.cos()[..., None] * c + r.sin()[..., None] * around
+
+    def rim_speed(self, r):
+        return r.sin()
+
+    def blocked(self):
+        c, r = self.centers, self.sizes
+        m = r.shape[-1]
+        ci, ck = c[..., :, None, :].expand(*c.shape[:-2], m, m, 3), c[..., None, :, :].expand(*c.shape[:-2], m, m, 3)
+        L = self.distance(ci, ck)
+        ri, rk = r[..., :, None], r[..., None, :]
+        cosine = (rk.cos() - ri.cos() * L.cos()) / (ri.sin() * L.sin()).clamp(min=1e-300)
+        width = torch.where((L < ri + rk) & (rk > 0), torch.acos(cosine.clamp(-1, 1)), -1.0)
+        width = torch.where((L <= rk - ri) & (rk > 0), math.pi, width)
+        width = torch.where(L <= ri - rk, -1.0, width)
+        width = torch.where(torch.eye(m, dtype=torch.bool), -1.0, width)
+        return self.angle(ci, ck), width
+
+    def to_json(self):
+        return {"sphere": True, "caps": torch.cat([self.centers, self.sizes[..., None]], -1).tolist()}
+
+
+def turn(v: Tensor) -> Tensor:
+    """By a quarter to the left, in the plane."""
+    return torch.stack([-v[..., 1], v[..., 0]], -1)
+
+
+def unit_or_zero(v: Tensor) -> Tensor:
+    return v / norm(v)[..., None].clamp(min=1e-300)
+
+
+# --- files and names -----------------------------------------------------------------------------------------
+NAMED: dict[str, dict[str, Any]] = {
+    "rect": {"box": [[0, 0], [4, 3]], "discs": [[1, 1, 0.5], [2.2, 1.9, 0.55], [3.1, 0.9, 0.45]]},
+    "rect-overlap": {"box": [[0, 0], [4, 3]], "discs": [[1.2, 1.9, 0.6], [1.7, 1.1, 0.55], [3, 0.45, 0.6]]},
+    "sphere": {"sphere": True, "caps": [[1, 0, 0, 0.6]]},
+}
+
+
+def load_world(source: str | File | dict) -> World:
+    """A named world (rect, rect-overlap, sphere), a JSON file, or what such a file holds.
+
+    {"box": [[0, 0], [4, 3]], "discs": [[x, y, radius], ...]} or {"sphere": true, "caps": [[x, y, z, angle], ...]}.
+    """
+    if isinstance(source, dict):
+        return _from_json(source, "the world")
+    if str(source) in NAMED:
+        return _from_json(NAMED[str(source)], str(source))
+    file = File(source)
+    if not file.is_file():
+        raise FileNotFoundError(f"A world asked for {', '.join(NAMED)} or a JSON file, got {source}, which does not exist.")
+    try:
+        return _from_json(json.loads(file.read_text()), str(file))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is not JSON: {error}.") from None
+
+
+def _from_json(w: Any, name: str) -> World:
+    example = '{"box": [[0, 0], [4, 3]], "discs": [[1, 1, 0.5]]} or {"sphere": true, "caps": [[1, 0, 0, 0.6]]}'
+    if not isinstance(w, dict) or ("box" in w) == ("sphere" in w):
+        raise ValueError(f"{name} asked for a world like {example}, got {json.dumps(w)[:80]}.")
+    key, size = ("discs", None) if "box" in w else ("caps", 4)
+    try:
+        rows = torch.tensor(w.get(key, []), dtype=torch.float64)
+        box = torch.tensor(w["box"], dtype=torch.float64) if "box" in w else None
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}: {key} and box asked for numbers, as in {example}.") from None
+    size = size or (box.shape[-1] + 1 if box is not None and box.dim() == 2 else 0)
+    if box is not None and (box.dim() != 2 or len(box) != 2):
+        raise ValueError(f"{name}: box asked for [low, high], two corners, got {w['box']}.")
+    if rows.numel() and (rows.dim() != 2 or rows.shape[1] != size):
+        raise ValueError(f"{name}: {key} asked for rows of {size} numbers, centre and size, got shape {tuple(rows.shape)}.")
+    bad = [t for t in (rows, box) if t is not None and not bool(torch.isfinite(t).all())]
+    if bad:
+        raise ValueError(f"{name} asked for finite numbers, got NaN or inf.")
+    rows = rows.reshape(-1, size)
+    return BoxWorld(box[0], box[1], rows[:, :-1], rows[:, -1]) if box is not None else SphereWorld(rows[:, :-1], rows[:, -1])
