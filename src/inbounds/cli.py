@@ -93,11 +93,33 @@ def project_options(parser: argparse.ArgumentParser) -> None:
 
 
 def figure_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", choices=("projection", "heat-kernel"), help="which")
+    parser.add_argument("name", choices=("projection", "heat-kernel", "planning"), help="which")
     parser.add_argument("--out", default="results/figures", metavar="DIR", help="where it goes (%(default)s)")
     parser.add_argument("--datasets", metavar="NAME,NAME", help="projection: among sphere,disk,so3,cs,protein (all)")
     parser.add_argument(
         "--flow-epochs", type=positive, default=8, metavar="N", help="projection: training of the flows (%(default)s)"
+    )
+
+
+def plan_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--world", default="rect", metavar="FILE", help="rect, rect-overlap, sphere or a JSON file (%(default)s)")
+    parser.add_argument("--random", type=int, metavar="SEED", help="a random world of 3 to 8 discs instead")
+    parser.add_argument("--from", dest="start", metavar="X,Y", help="start; with a minus sign in front write --from=-1,0,0")
+    parser.add_argument("--to", dest="target", metavar="X,Y", help="target")
+    parser.add_argument("--pairs", type=positive, default=8, metavar="N", help="without --from: random pairs (%(default)s)")
+    parser.add_argument(
+        "--planner",
+        choices=("sides", "direction", "paper", "closed-form", "roadmap", "exact"),
+        default="sides",
+        help="direction and paper are trained first, half a minute (%(default)s)",
+    )
+    parser.add_argument("--snap", action="store_true", help="move points inside obstacles to the nearest free ones")
+    parser.add_argument("--tight", action="store_true", help="pull the paths tight")
+    parser.add_argument("--animate", action="store_true", help="write a GIF")
+    parser.add_argument("--seed", type=int, default=0, help="of pairs and training (%(default)s)")
+    parser.add_argument("-o", "--out", default="path.png", metavar="FILE", help="the picture (%(default)s)")
+    parser.add_argument(
+        "--train", metavar="FILE", help="train the network of --planner sides again, a minute or two, and save it"
     )
 
 
@@ -107,6 +129,7 @@ COMMANDS = {
     "gallery": ("project noise on every set: a table and pictures", gallery_options, "inbounds.report.gallery:run"),
     "learn": ("fit a set to samples and say what was found", learn_options, "inbounds.learned.command:learn"),
     "project": ("project points on a set that was learned", project_options, "inbounds.learned.command:project"),
+    "plan": ("plan paths that cannot collide, and draw them", plan_options, "inbounds.planning.command:run"),
     "figure": ("draw one of the paper's figures", figure_options, "inbounds.paper.figures:run"),
 }
 

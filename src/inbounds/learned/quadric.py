@@ -1,4 +1,4 @@
-"""The projection on one ellipsoid or elliptic cylinder, solid or not: a scalar equation per point, nearest points without a search."""
+"""The projection on one ellipsoid or elliptic cylinder, solid or not: a scalar equation for each point, and no search."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Quadric:
     def _solve(self, w: Tensor) -> Tensor:
         """z_j = x_j / (1 + m a_j) with the m > -1 / max a for which z lies on the quadric: the nearest point.
 
-        1 / |sqrt(a) z| is concave and increasing in m, so that Newton's method from the left never overshoots; it starts where one
-        term alone is 1. Unknown is n = m max a + 1 > 0, which does not cancel.
+        1 / |sqrt(a) z| is concave and increasing in m, so that Newton's method from the left never overshoots; it starts where
+        one term alone is 1. Unknown is n = m max a + 1 > 0, which does not cancel.
         """
         x = (w - self.middle) @ self.V
         r = self.a / self.a[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-FIGURES = {"heat-kernel": "heat_kernel", "projection": "projection"}
+FIGURES = {"heat-kernel": "heat_kernel", "planning": "planning", "projection": "projection"}
 
 
 def run(args) -> int:

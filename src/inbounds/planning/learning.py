@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ Progress = Callable[[str, int, int, float], None]  # what, step, of, loss
 
 def mlp(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.SiLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -104,7 +105,7 @@ def train_direction(
         rows = torch.randint(len(x), (batch,), generator=g)
         return (net(x[rows], y[rows]) - v[rows]).square().sum(-1).mean()
 
-    _descend(net, loss, steps, 2e-3, "directions", progress)
+    descend(net, loss, steps, 2e-3, "directions", progress)
     return net
 
 
@@ -140,11 +141,11 @@ def train_one_step(
         far = world.distance(z, b).square() if geodesic else (z - b).square().sum(-1)
         return (far + lam * (z - a).square().sum(-1)).mean()
 
-    _descend(net, loss, steps, 2e-3, "one step", progress)
+    descend(net, loss, steps, 2e-3, "one step", progress)
     return net
 
 
-def _descend(net: nn.Module, loss: Callable[[int], Tensor], steps: int, lr: float, what: str, progress: Progress | None) -> None:
+def descend(net: nn.Module, loss: Callable[[int], Tensor], steps: int, lr: float, what: str, progress: Progress | None) -> None:
     """Adam with a cosine schedule."""
     optimizer = torch.optim.Adam(net.parameters(), lr)
     for k in range(steps):

@@ -14,8 +14,8 @@ from .worlds import World
 class Path:
     """points (*batch, k, n); shorter paths end with copies of their last point.
 
-    `clearance` (*batch, k - 1) is the least distance of each segment, straight in the plane and a great circle on the sphere, from
-    obstacles and walls, in closed form: where none is negative the whole path is free, not just its points.
+    `clearance` (*batch, k - 1) is the least distance of each segment, straight or part of a great circle, from obstacles and
+    walls, in closed form: where none is negative the whole path is free, not just its points.
     """
 
     points: Tensor

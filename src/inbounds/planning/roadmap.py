@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .path import Path
+from .queries import ready
 from .worlds import World
 
 
@@ -27,7 +28,9 @@ class Roadmap:
             near = world.M.project(world.centers[which] + spread * around / around.norm(dim=1, keepdim=True))
         self.nodes = torch.cat([uniform[: nodes // 2], near])
         a, b = torch.triu_indices(nodes, nodes, 1)
-        seen = torch.cat([world.sees(self.nodes[i], self.nodes[j]) for i, j in zip(a.split(200_000), b.split(200_000), strict=True)])
+        seen = torch.cat(
+            [world.sees(self.nodes[i], self.nodes[j]) for i, j in zip(a.split(200_000), b.split(200_000), strict=True)]
+        )
         D = torch.zeros(nodes, nodes, dtype=torch.float64)
         D[a[seen], b[seen]] = world.distance(self.nodes[a[seen]], self.nodes[b[seen]]).clamp(min=1e-12)
         length, before = dijkstra((D + D.mT).numpy(), directed=False, return_predecessors=True)
@@ -46,9 +49,8 @@ class Roadmap:
         return self.world.direction(x, self.nodes[first]), best
 
     @torch.no_grad()
-    def plan(self, x: Tensor, y: Tensor) -> Path:
-        """x, y (rows, n)."""
-        x, y = x.double(), y.double()
+    def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
+        x, y = ready(self.world, x, y, snap)
         straight = self.world.sees(x, y)
         out, back = self._ends(x), self._ends(y)
         by_end = [(a[:, None] + self.lengths).min(0) for a in out]  # least over the first node, for every last one

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .worlds import TURN, BoxWorld, SphereWorld, World
+from .worlds import TURN, SphereWorld, World
 
 CHUNK = 2**22  # numbers of the largest table at once
 
@@ -34,7 +34,7 @@ class ShortestPaths:
     def __init__(self, world: World):
         if world.dim != 2 and not isinstance(world, SphereWorld):
             raise ValueError(f"Shortest paths are exact in the plane and on the sphere, got a box of dimension {world.dim}.")
-        self.world: BoxWorld | SphereWorld = world  # pyright: ignore[reportAttributeAccessIssue]
+        self.world = world
         c, r = world.centers, world.sizes
         self.m = m = r.shape[-1]
         self.tol = 1e-9 * world.scale
@@ -143,7 +143,9 @@ class ShortestPaths:
             spread = self.world._spread
             into = l0[..., first] + self._arc(self.i, self.si, a0[..., first], spread(self.leave, queries).expand(*flat[:-1], -1))
             into = into + spread(self.length, queries)  # x to the end of tangent b
-            from_end = l1[..., last] + self._arc(self.j, self.sj, spread(self.arrive, queries).expand(*flat[:-1], -1), a1[..., last])
+            from_end = l1[..., last] + self._arc(
+                self.j, self.sj, spread(self.arrive, queries).expand(*flat[:-1], -1), a1[..., last]
+            )
             rest = (self.between[..., None, :, :] + from_end[..., None, :]).amin(-1)  # end of b to y
             through = into + rest
             many = torch.full_like(total, math.inf)

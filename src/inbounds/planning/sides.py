@@ -4,85 +4,99 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path as File
 
 import torch
 from torch import Tensor, nn
 
-from .learning import Progress, _descend, mlp
+from .learning import Progress, descend, mlp
 from .path import Path, padded
-from .planners import Certified, Planner
-from .random_worlds import random_worlds
+from .planners import Planner
+from .queries import ready
+from .random_worlds import random_caps, random_worlds
 from .shortest import ShortestPaths
 from .worlds import TURN, World
 
 MOST = 16  # obstacles
 SOFT = 0.03  # lengths that differ by so little are equally good
 TINY = 1e-9
+AGAIN = 3.0  # by how much the score of a way falls each time it is taken: no circles
+OWN, OTHER = 13, 7  # features
 
 
-
+@dataclass
 class Ways:
     """What can be done at x to reach y: go straight to where a tangent touches obstacle i, or on along its rim, side 1 or -1.
 
-    `true` is the world, `inner` the same inflated; one world per row. Everything (rows, m, 2, ...).
+    Everything (rows, m, 2, ...): one world per row.
     """
 
-    def __init__(self, true: World, inner: World, x: Tensor, y: Tensor, step: Tensor):
+    next: Tensor  # the point that the move ends at
+    there: Tensor  # x is on the rim already
+    open: Tensor  # the move is free
+    own: Tensor  # features of the way
+    others: Tensor  # (rows, m, 2, m, features) of every obstacle as seen from it
+
+    @classmethod
+    def at(cls, true: World, inner: World, x: Tensor, y: Tensor, step: Tensor) -> Ways:
+        """`inner` is the world inflated for steps so long, (rows,)."""
         w, n = inner, x.shape[-1]
         shape = (*w.sizes.shape, 2)
         c, r = w.centers[:, :, None].expand(*shape, n), w.sizes[:, :, None].expand(shape)
         side = torch.tensor([1.0, -1.0], dtype=x.dtype).expand(shape)
-        a, b = (t[:, None, None].expand(*shape, n) for t in (x, y))
-        zero = torch.zeros_like(r)
-        _, touch, leaves, length, real = w.tangents(a, zero, side, c, r, side)  # pyright: ignore[reportAttributeAccessIssue]
+        a, b, zero = x[:, None, None].expand(*shape, n), y[:, None, None].expand(*shape, n), torch.zeros_like(r)
+        angle, speed = w.angle(c, a), w.rim_speed(r).clamp(min=1e-12)
+        _, touch, _, length, real = w.tangents(a, zero, side, c, r, side)
         at_rim = w.distance(a, c) <= r + TINY
-        angle = w.angle(c, a)  # pyright: ignore[reportAttributeAccessIssue]
-        touch = torch.where(at_rim[..., None], w.rim_point(c, r, angle), touch)  # pyright: ignore[reportAttributeAccessIssue]
+        touch = torch.where(at_rim[..., None], w.rim_point(c, r, angle), touch)
         length = torch.where(at_rim, w.distance(a, touch), length)
-        # along the rim by one chord, where x is on it already
         there = length <= TINY
-        speed = w.rim_speed(r).clamp(min=1e-12)  # pyright: ignore[reportAttributeAccessIssue]
-        sweep = 1.99 * torch.asin((torch.sin(0.5 * step)[:, None, None] / speed).clamp(max=0.7))  # a little less than allowed
-        along = w.rim_point(c, r, angle + side * sweep)  # pyright: ignore[reportAttributeAccessIssue]
-        self.next = torch.where(there[..., None], along, touch)
-        self.length, self.there, self.side, self.touch = length, there, side, touch
-        present = w.wrapped[:, :, None]
-        self.open = present & (real | at_rim) & true.sees(a, self.next)
+        chord = 1.99 * torch.asin((torch.sin(0.5 * step)[:, None, None] / speed).clamp(max=0.7))  # a little less than allowed
+        following = torch.where(there[..., None], w.rim_point(c, r, angle + side * chord), touch)
+        opened = w.wrapped[:, :, None] & (real | at_rim) & true.sees(a, following)
         # alone in the world, obstacle i would make the way this long
-        _, _, _, back, _ = w.tangents(c, r, side, b, zero, side)  # pyright: ignore[reportAttributeAccessIssue]
-        leave, *_ = w.tangents(c, r, side, b, zero, side)  # pyright: ignore[reportAttributeAccessIssue]
-        turn = (side * (w.angle(c, leave) - w.angle(c, touch))) % TURN  # pyright: ignore[reportAttributeAccessIssue]
+        leave, _, _, back, _ = w.tangents(c, r, side, b, zero, side)
+        turn = (side * (w.angle(c, leave) - w.angle(c, touch))) % TURN
         turn = torch.where(turn > TURN - 1e-6, 0.0, turn)
-        straight = w.distance(x, y)
-        alone = length + turn * speed + back - straight[:, None, None]
-        e1 = w.direction(x, y)[:, None, None]
-        e2 = w.left(x, e1[:, 0, 0])[:, None, None]
+        straight = w.distance(x, y)[:, None, None].expand(shape)
+        frame = Frame(w, x, y)
+        here = frame.of(touch)
+        own = [here[..., 0], side * here[..., 1], length, r, turn, back, length + turn * speed + back - straight, straight]
+        own += [w.distance(touch, b), true.sees(touch, b), true.sees(leave, b), there, opened]
+        return cls(
+            following, there, opened, torch.stack([t.float() for t in own], -1), others(true, frame, side, touch, leave, b)
+        )
 
-        def seen(p: Tensor) -> list[Tensor]:
-            """Coordinates of p from x, the first axis towards y, the second mirrored for side -1."""
-            v = w.direction(a, p) * w.distance(a, p)[..., None]
-            return [(v * e1).sum(-1), side * (v * e2).sum(-1)]
 
-        across = true.sees(self.touch, b)
-        last = true.sees(leave, b)
-        own = [*seen(self.touch), length, r, turn, back, alone, w.distance(self.touch, b), across, last, there, self.open]
-        self.own = torch.stack([t.to(torch.float32) for t in own] + [straight[:, None, None].expand(shape).float()], -1)
-        self.others = self._others(true, seen, b, leave)
+class Frame:
+    """Coordinates as seen from x: along the straight way to y, and to its left."""
 
-    def _others(self, true: World, seen, b: Tensor, leave: Tensor) -> Tensor:
-        """(rows, m, 2, m, features): what each other obstacle is to this way."""
-        m = true.sizes.shape[-1]
-        columns = []
-        to_y = true._reach_of_segment(self.touch, b) - true.sizes[:, None, None]
-        from_leave = true._reach_of_segment(leave, b) - true.sizes[:, None, None]
-        gap = true.distance(true.centers[:, :, None], true.centers[:, None]) - true.sizes[:, :, None] - true.sizes[:, None]
-        walls = true._walls(true.centers) - true.sizes
-        for k in range(m):
-            here = seen(true.centers[:, None, None, k].expand(self.touch.shape))
-            size = true.sizes[:, None, None, k].expand(self.length.shape)
-            rest = [gap[:, :, None, k].expand(size.shape), walls[:, None, None, k].expand(size.shape).clamp(max=4.0)]
-            columns.append(torch.stack([*here, size, to_y[..., k], from_leave[..., k], *rest], -1))
-        return torch.stack(columns, -2).float()
+    def __init__(self, world: World, x: Tensor, y: Tensor):
+        self.world, self.x = world, x
+        self.e1 = world.direction(x, y)
+        self.e2 = world.left(x, self.e1)
+
+    def of(self, p: Tensor) -> Tensor:
+        """(rows, ..., n) -> (rows, ..., 2)"""
+        extra = (slice(None), *(None,) * (p.dim() - 2))
+        x = self.x[extra].expand(p.shape)
+        v = self.world.direction(x, p) * self.world.distance(x, p)[..., None]
+        return torch.stack([(v * self.e1[extra]).sum(-1), (v * self.e2[extra]).sum(-1)], -1)
+
+
+def others(true: World, frame: Frame, side: Tensor, touch: Tensor, leave: Tensor, y: Tensor) -> Tensor:
+    """Where every obstacle is, how large, how near to the straight ways on to y, to obstacle i and to the walls."""
+    m = true.sizes.shape[-1]
+    shape = (*side.shape, m)
+    size = true.sizes[:, None, None]
+    seen = frame.of(true.centers)[:, None, None]  # (rows, 1, 1, m, 2)
+    apart = true.distance(true.centers[:, :, None].expand(-1, m, m, -1), true.centers[:, None].expand(-1, m, m, -1))
+    gap = (apart - true.sizes[:, :, None] - true.sizes[:, None])[:, :, None]
+    walls = (true.walls(true.centers) - true.sizes).clamp(max=4.0)[:, None, None]
+    ahead = true.reach_of_segment(touch, y) - size, true.reach_of_segment(leave, y) - size
+    columns = [seen[..., 0], side[..., None] * seen[..., 1], size, *ahead, gap, walls]
+    return torch.stack([t.expand(shape).float() for t in columns], -1)
 
 
 class SideNet(nn.Module):
@@ -90,13 +104,12 @@ class SideNet(nn.Module):
 
     def __init__(self, width: int = 64):
         super().__init__()
-        self.other, self.own = mlp(7, width // 2, width // 2), mlp(13, width, width // 2)
+        self.other, self.own = mlp(OTHER, width // 2, width // 2), mlp(OWN, width, width // 2)
         self.score = mlp(width // 2 * 3, width, width, 1)
 
     def forward(self, ways: Ways, present: Tensor) -> Tensor:
         """(rows, m, 2), -inf for ways that are not open."""
-        each = self.other(ways.others)
-        mask = present[:, None, None, :, None]
+        each, mask = self.other(ways.others), present[:, None, None, :, None]
         most = torch.where(mask, each, -1e4).amax(-2)
         mean = torch.where(mask, each, 0.0).sum(-2) / mask.sum(-2).clamp(min=1)
         s = self.score(torch.cat([self.own(ways.own), most, mean], -1))[..., 0]
@@ -115,39 +128,48 @@ class Around:
         world: World,
         net: SideNet,
         step: float = 0.2,
-        max_steps: int = 150,
+        max_steps: int = 100,
         fallback: Callable[[World], Planner] | None = None,
     ):
+        if world.sizes.shape[-1] > MOST:
+            raise ValueError(f"Around asked for at most {MOST} obstacles, got {world.sizes.shape[-1]}. Use Roadmap(world).")
         self.world, self.net, self.step, self.max_steps, self.fallback = world, net, step, max_steps, fallback
 
     @torch.no_grad()
-    def plan(self, x: Tensor, y: Tensor) -> Path:
-        x, y = (t.double() for t in torch.broadcast_tensors(x, y))
+    def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
+        x, y = ready(self.world, x, y, snap)
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
         step = safe_steps(true, self.step)
+        taken = torch.zeros(len(x), 2 * true.sizes.shape[-1])
+        last = torch.full((len(x),), -1)
         points, reached, live, now = [x], torch.zeros(len(x), dtype=torch.bool), torch.arange(len(x)), x
         for _ in range(self.max_steps):
             seen = true[live].sees(now, y[live])
+            following, stuck = y[live].clone(), torch.zeros_like(seen)
             hidden = (~seen).nonzero()[:, 0]
-            following, stuck = y[live], torch.zeros_like(seen)
             if len(hidden):
                 rows = live[hidden]
-                w = true[rows]
-                ways = Ways(w, w.inflate(step[rows]), now[hidden], y[rows], step[rows])
-                score = self.net(ways, w.sizes > 0).flatten(1)
-                best = score.argmax(1)
-                chosen = ways.next.flatten(1, 2)[torch.arange(len(best)), best]
-                stuck[hidden] = torch.isinf(score.amax(1))
-                following = following.index_copy(0, hidden, chosen)
-            following = torch.where(stuck[:, None], now, following)
+                following[hidden], stuck[hidden] = self._choose(true[rows], now[hidden], y[rows], step[rows], taken, last, rows)
             points.append(points[-1].index_copy(0, live, following))
             reached[live[seen]] = True
-            on = ~seen & ~stuck
-            live, now = live[on], following[on]
+            live, now = live[~seen & ~stuck], following[~seen & ~stuck]
             if not len(live):
                 break
-        path = Path.of(true, torch.stack(points, 1), reached)
-        return self._rescue(path, true, x, y)
+        return self._rescue(Path.of(true, torch.stack(points, 1), reached), true, x, y)
+
+    def _choose(self, w: World, x: Tensor, y: Tensor, step: Tensor, taken: Tensor, last: Tensor, rows: Tensor):
+        """Where to, and which rows have no way left. Not back along a rim; ways that were taken before count less."""
+        ways = Ways.at(w, w.inflate(step), x, y, step)
+        score = self.net(ways, w.sizes > 0).flatten(1) - AGAIN * taken[rows]
+        back, each = (last[rows] ^ 1).clamp(min=0), torch.arange(len(rows))
+        turned = (last[rows] >= 0) & ways.there.flatten(1)[each, back]
+        score[each[turned], back[turned]] = -torch.inf
+        value, best = score.max(1)
+        arrives = ~ways.there.flatten(1)[each, best]
+        taken[rows[arrives], best[arrives]] += 1
+        last[rows] = best
+        stuck = torch.isinf(value)
+        return torch.where(stuck[:, None], x, ways.next.flatten(1, 2)[each, best]), stuck
 
     def _rescue(self, path: Path, true: World, x: Tensor, y: Tensor) -> Path:
         lost = (~(path.reached & path.certified)).nonzero()[:, 0].tolist()
@@ -164,37 +186,55 @@ class Around:
 
 def one_per_row(world: World, rows: int) -> World:
     """The same world for each of so many points."""
-    batch = world[None]
-    batch.centers, batch.sizes = batch.centers.expand(rows, -1, -1), batch.sizes.expand(rows, -1)
-    return batch
+    return world[None][torch.zeros(rows, dtype=torch.long)]
 
 
 def safe_steps(world: World, step: float, margin: float = 0.004) -> Tensor:
-    """(worlds,), so small that no obstacle grows by more than margin."""
-    smallest = torch.where(world.wrapped, world.sizes, math.inf).amin(-1)
+    """(*worlds,), so small that no obstacle grows by more than margin: passages stay open."""
+    smallest = torch.where(world.wrapped, world.sizes, math.inf)
+    smallest = smallest.amin(-1) if smallest.shape[-1] else torch.full(world.sizes.shape[:-1], math.inf, dtype=torch.float64)
     return (2 * ((smallest + margin).square() - smallest.square()).sqrt()).nan_to_num(nan=step, posinf=step).clamp(max=step)
 
 
 # --- training ------------------------------------------------------------------------------------------------
-def lessons(world: World, queries: int, seed: int, step: float = 0.2) -> tuple[World, Tensor, Tensor, Tensor, Tensor]:
-    """Of a batch of worlds: a world per row, x, y that x does not see, steps, and the length of every way. Half of x on rims."""
+@dataclass
+class Lessons:
+    """Points that do not see their targets, as the network reads them, and the length of every way: (rows, m, 2)."""
+
+    ways: Ways
+    present: Tensor
+    lengths: Tensor
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, rows: Tensor) -> tuple[Ways, Tensor, Tensor]:
+        w = self.ways
+        ways = Ways(w.next[rows], w.there[rows], w.open[rows], w.own[rows], w.others[rows])
+        return ways, self.present[rows], self.lengths[rows]
+
+
+def lessons(world: World, queries: int, seed: int, step: float = 0.2) -> Lessons:
+    """Of a batch of worlds, so many queries in each. Half of the points lie on rims, as those of paths do."""
     g = torch.Generator().manual_seed(seed)
     n_worlds, m = world.sizes.shape
     steps = safe_steps(world, step)
     inner = world.inflate(steps)
-    solver = ShortestPaths(inner)
     x, y = (inner.sample(queries, generator=g) for _ in range(2))  # (worlds, queries, n)
     which = torch.randint(m, (n_worlds, queries // 2), generator=g)
-    rows = torch.arange(n_worlds)[:, None].expand(which.shape)
+    each = torch.arange(n_worlds)[:, None].expand(which.shape)
     angle = TURN * torch.rand(which.shape, generator=g, dtype=torch.float64)
-    rim = inner.rim_point(inner.centers[rows, which], inner.sizes[rows, which], angle)  # pyright: ignore[reportAttributeAccessIssue]
-    free = world.segment_clearance(rim, rim) >= 0
-    x[:, : queries // 2] = torch.where((free & (inner.sizes[rows, which] > 0))[..., None], rim, x[:, : queries // 2])
-    hidden = ~world.sees(x, y)
-    total, _ = solver.ways(x, y)
-    good = hidden & torch.isfinite(total).any(-1)
-    row, query = good.nonzero().mT
-    return world[row], x[row, query], y[row, query], steps[row], total[row, query].unflatten(-1, (m, 2))
+    size = inner.sizes[each, which]
+    rim = inner.rim_point(inner.centers[each, which], size, angle)
+    free = (world.segment_clearance(rim, rim) >= 0) & (size > 0)
+    x[:, : queries // 2] = torch.where(free[..., None], rim, x[:, : queries // 2])
+    total, _ = ShortestPaths(inner).ways(x, y)
+    row, query = (~world.sees(x, y) & torch.isfinite(total).any(-1)).nonzero().mT
+    w, s, lengths = world[row], steps[row], total[row, query].unflatten(-1, (m, 2)).float()
+    ways = Ways.at(w, w.inflate(s), x[row, query], y[row, query], s)
+    found = Lessons(ways, w.sizes > 0, torch.where(ways.open, lengths, math.inf))
+    usable = torch.isfinite(found.lengths).flatten(1).any(1).nonzero()[:, 0]
+    return Lessons(*found.batch(usable))
 
 
 def train_sides(
@@ -202,44 +242,51 @@ def train_sides(
     count: int = 1_200,
     queries: int = 48,
     steps: int = 2_500,
-    batch: int = 400,
+    batch: int = 256,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> SideNet:
-    """Cross entropy against the ways of least length. By default on random worlds of 3 to 8 discs; else on those given."""
+    """Cross entropy against the ways of least length, on these worlds; else on random ones with 3 to 8 discs or 1 to 3 caps."""
     torch.manual_seed(seed)
     net, g = SideNet(), torch.Generator().manual_seed(seed)
-    groups = [worlds] if worlds is not None else [random_worlds(count // 6, (m, m), seed=1000 + 7 * seed + m) for m in range(3, 9)]
-    data = [part for k, group in enumerate(groups) for part in _prepared(lessons(group, queries, seed + k))]
-    sizes = torch.tensor([float(len(d[0])) for d in data])
+    if worlds is not None:
+        groups = [worlds if worlds.centers.dim() == 3 else worlds[None]]
+    else:
+        groups = [random_worlds(count // 8, (m, m), seed=1000 + 7 * seed + m) for m in range(3, 9)]
+        groups += [random_caps(count // 8, (1, 3), seed=1000 + 7 * seed)]
+    data = []
+    for k, group in enumerate(groups):
+        data.append(lessons(group, queries, seed + k))
+        if progress:
+            progress("exact paths", k + 1, len(groups), 0.0)
+    sizes = torch.tensor([float(len(d)) for d in data])
 
     def loss(_: int) -> Tensor:
-        own, others, opened, present, total = data[int(torch.multinomial(sizes, 1, generator=g))]
-        rows = torch.randint(len(own), (batch,), generator=g)
-        ways = _Kept(own[rows], others[rows], opened[rows])
-        log = net(ways, present[rows]).flatten(1).log_softmax(1)  # pyright: ignore[reportArgumentType]
-        cost = torch.where(opened[rows], total[rows], math.inf).flatten(1)
+        lesson = data[int(torch.multinomial(sizes, 1, generator=g))]
+        ways, present, cost = lesson.batch(torch.randint(len(lesson), (batch,), generator=g))
+        log = net(ways, present).flatten(1).log_softmax(1)
+        cost = cost.flatten(1)
         want = (-(cost - cost.amin(1, keepdim=True)) / SOFT).softmax(1)
         return -torch.where(want > 0, want * log.clamp(min=-50), 0.0).sum(1).mean()
 
-    _descend(net, loss, steps, 2e-3, "sides", progress)
+    descend(net, loss, steps, 2e-3, "sides", progress)
     return net
 
 
-class _Kept:
-    """The part of Ways that the network reads."""
-
-    def __init__(self, own: Tensor, others: Tensor, opened: Tensor):
-        self.own, self.others, self.open = own, others, opened
+# --- the one that is shipped -----------------------------------------------------------------------------------
+SHIPPED = File(__file__).with_name("sides.safetensors")
 
 
-def _prepared(lesson) -> list[tuple[Tensor, ...]]:
-    """Features computed once, not at every step."""
-    world, x, y, step, total = lesson
-    parts = []
-    for rows in torch.arange(len(x)).split(20_000):
-        w = world[rows]
-        ways = Ways(w, w.inflate(step[rows]), x[rows], y[rows], step[rows])
-        usable = (ways.open & torch.isfinite(total[rows])).flatten(1).any(1)
-        parts.append((ways.own[usable], ways.others[usable], ways.open[usable], (w.sizes > 0)[usable], total[rows][usable].float()))
-    return parts
+def save_sides(net: SideNet, path: str | File) -> None:
+    from safetensors.torch import save_file
+
+    save_file(net.state_dict(), path)
+
+
+def load_sides(path: str | File = SHIPPED) -> SideNet:
+    """By default the network that comes with the package; `inbounds plan --train FILE` makes it again."""
+    from safetensors.torch import load_file
+
+    net = SideNet()
+    net.load_state_dict(load_file(path))
+    return net.eval()

@@ -60,12 +60,25 @@ class World(ABC):
         """Where the straight way of velocity v ends after time 1; v is tangent at x."""
 
     @abstractmethod
-    def _reach_of_segment(self, a: Tensor, b: Tensor) -> Tensor:
+    def reach_of_segment(self, a: Tensor, b: Tensor) -> Tensor:
         """Distance of each centre from the straight way from a to b: (*batch, m)."""
 
+    def off(self, x: Tensor) -> Tensor:
+        """How far points are from where obstacles are looked for: (*batch,)."""
+        return torch.zeros_like(x[..., 0])
+
     @abstractmethod
-    def _walls(self, x: Tensor) -> Tensor:
+    def walls(self, x: Tensor) -> Tensor:
         """Distance from what bounds the world: (*batch,), inf without bounds."""
+
+    @property
+    @abstractmethod
+    def wrapped(self) -> Tensor:
+        """(*worlds, m)"""
+
+    @property
+    @abstractmethod
+    def scale(self) -> float: ...
 
     @abstractmethod
     def inflate(self, step: float | Tensor) -> World:
@@ -78,13 +91,36 @@ class World(ABC):
     def grown(self, margin: float) -> World:
         """Every obstacle and wall thicker by margin."""
 
+    # --- for shortest paths; in the plane and on the sphere ------------------------------------------------
+    def tangents(self, ci: Tensor, ri: Tensor, si: Tensor, cj: Tensor, rj: Tensor, sj: Tensor) -> tuple[Tensor, ...]:
+        """The straight way that leaves rim i, obstacle i on its left (s = 1) or right (-1), and meets rim j likewise.
+
+        Both touching points, the direction at the first, the length, and whether there is one. A point is a rim of size 0.
+        """
+        raise NotImplementedError(f"Tangents are known in the plane and on the sphere, not in dimension {self.dim}.")
+
+    def angle(self, c: Tensor, p: Tensor) -> Tensor:
+        """Of p around c, counterclockwise."""
+        raise NotImplementedError
+
+    def rim_point(self, c: Tensor, r: Tensor, angle: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def rim_speed(self, r: Tensor) -> Tensor:
+        """Length of the rim per radian."""
+        raise NotImplementedError
+
+    def blocked(self) -> tuple[Tensor, Tensor]:
+        """Which part of rim i obstacle or wall k hides: middle and half width of the angle, (*worlds, m, k); -1: nothing."""
+        raise NotImplementedError
+
     # --- everything else follows -------------------------------------------------------------------------
     def segment_clearance(self, a: Tensor, b: Tensor) -> Tensor:
         """Least distance of the straight way a to b from obstacles and walls, negative inside: (*batch,)."""
         sizes = self._spread(self.sizes, a.dim() - self.centers.dim() + 1)
-        to_rims = torch.where(sizes > 0, self._reach_of_segment(a, b) - sizes, math.inf)
+        to_rims = torch.where(sizes > 0, self.reach_of_segment(a, b) - sizes, math.inf)
         nearest = to_rims.amin(-1) if to_rims.shape[-1] else torch.full_like(a[..., 0], math.inf)
-        return torch.minimum(nearest, torch.minimum(self._walls(a), self._walls(b)))
+        return torch.minimum(nearest, torch.minimum(self.walls(a), self.walls(b)))
 
     def clearance(self, path: Tensor) -> Tensor:
         """Of each segment of paths (*batch, k, n): (*batch, k - 1). Closed form, nothing is sampled."""
@@ -132,7 +168,9 @@ class BoxWorld(World):
 
     @cached_property
     def M(self):
-        return BoxMinusBalls(self.low, self.high, self.centers, self.sizes) if self.centers.shape[-2] else Box(self.low, self.high)
+        return (
+            BoxMinusBalls(self.low, self.high, self.centers, self.sizes) if self.centers.shape[-2] else Box(self.low, self.high)
+        )
 
     def __getitem__(self, rows):
         return BoxWorld(self.low, self.high, self.centers[rows], self.sizes[rows], eager_check=False)
@@ -157,13 +195,13 @@ class BoxWorld(World):
     def move(self, x, v):
         return x + v
 
-    def _reach_of_segment(self, a, b):
+    def reach_of_segment(self, a, b):
         c = self._spread(self.centers, a.dim() - self.centers.dim() + 1)
         d = (b - a)[..., None, :]
         along = ((c - a[..., None, :]) * d).sum(-1, keepdim=True) / d.square().sum(-1, keepdim=True).clamp(min=1e-300)
         return norm(a[..., None, :] + along.clamp(0, 1) * d - c)
 
-    def _walls(self, x):
+    def walls(self, x):
         return torch.minimum(x - self.low, self.high - x).amin(-1)
 
     def inflate(self, step):
@@ -178,10 +216,6 @@ class BoxWorld(World):
 
     # --- for shortest paths: circles in the plane --------------------------------------------------------
     def tangents(self, ci, ri, si, cj, rj, sj):
-        """The directed line that leaves circle i on its left (s = 1) or right (-1) and circle j likewise, from touch to touch.
-
-        Both touching points, the direction, the length, and whether there is one. A point is a circle of radius 0.
-        """
         D = cj - ci
         k = sj * rj - si * ri
         L2 = D.square().sum(-1)
@@ -205,11 +239,9 @@ class BoxWorld(World):
         return c + r[..., None] * torch.stack([angle.cos(), angle.sin()], -1)
 
     def rim_speed(self, r):
-        """Length of the rim per radian."""
         return r
 
     def blocked(self) -> tuple[Tensor, Tensor]:
-        """Which part of rim i obstacle or wall k hides: middle and half width of the angle, (*worlds, m, m + 4); -1: nothing."""
         c, r = self.centers, self.sizes
         D = c[..., None, :, :] - c[..., :, None, :]
         L = norm(D)
@@ -233,8 +265,6 @@ class BoxWorld(World):
 class SphereWorld(World):
     """The unit sphere of R^3 minus the caps angle(x, center) < angle."""
 
-    scale = 1.0
-
     def __init__(self, centers=(), angles=(), *, eager_check: bool = True):
         self.centers = torch.as_tensor(centers, dtype=torch.float64)
         self.centers = unit(self.centers) if self.centers.numel() else self.centers.new_zeros(0, 3)
@@ -253,6 +283,10 @@ class SphereWorld(World):
     def wrapped(self) -> Tensor:
         return (self.sizes > 0) & (self.sizes < math.pi / 2)
 
+    @property
+    def scale(self) -> float:
+        return 1.0
+
     def distance(self, x, y):
         return 2 * torch.atan2(norm(y - x), norm(y + x))
 
@@ -267,7 +301,7 @@ class SphereWorld(World):
         a = norm(v)[..., None]
         return unit(a.cos() * x + torch.sinc(a / math.pi) * v)
 
-    def _reach_of_segment(self, a, b):
+    def reach_of_segment(self, a, b):
         c = self._spread(self.centers, a.dim() - self.centers.dim() + 1)
         d = self.direction(a, b)[..., None, :]
         a, far = a[..., None, :], self.distance(a, b)[..., None]
@@ -277,7 +311,10 @@ class SphereWorld(World):
         foot = along.cos() * a + along.sin() * d
         return self.distance(foot, c.expand(foot.shape))
 
-    def _walls(self, x):
+    def off(self, x):
+        return (norm(x) - 1).abs()
+
+    def walls(self, x):
         return torch.full_like(x[..., 0], math.inf)
 
     def inflate(self, step):
@@ -292,7 +329,7 @@ class SphereWorld(World):
 
     # --- for shortest paths: caps and great circles --------------------------------------------------------
     def tangents(self, ci, ri, si, cj, rj, sj):
-        """As in the plane; the great circle with unit normal n to the left, n.c = s sin r for both."""
+        """The great circle with unit normal n to the left, n.c = s sin r for both."""
         g = (ci * cj).sum(-1)
         axis = torch.linalg.cross(ci, cj)
         sin2 = axis.square().sum(-1)

@@ -1,0 +1,259 @@
+"""Planners side by side: arrival, collisions, length against the exact optimum, time per query, one thread.
+
+rect, rect-overlap, sphere (west to east): 1,000 pairs each; 200 random worlds of 3 to 8 discs that no network has seen, 5 pairs
+each. The paper's planner and its closed form, certified planners with learned directions and sides, the exact solver, and OMPL's
+BIT* and RRT* (`--peers PYTHON`, an environment with benchmarks/peers.txt), whose paths go through our collision check. Writes
+results/planning.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path as File
+
+import torch
+from torch import Tensor
+
+from inbounds import planning as pl
+from inbounds.paper.planning import pairs
+from inbounds.planning.sides import one_per_row
+
+PAIRS, WORLDS, EACH = 1_000, 200, 5
+CORRIDOR = 0.02
+TARGETS = {  # reach, mean and 95 % of the ratio
+    "rect": (1.0, 1.003, 1.01),
+    "rect-overlap": (0.995, 1.002, 1.005),
+    "sphere": (1.0, 1.001, 1.002),
+    "random": (0.99, 1.02, 1.08),
+}
+
+
+def summary(path: pl.Path, shortest: Tensor, milliseconds: float, training: float = 0.0) -> dict:
+    """Of pairs that are connected at all."""
+    there = torch.isfinite(shortest) & (shortest > 1e-9)
+    good = path.reached & there
+    ratio = (path.length / shortest)[good]
+    waypoints = path.points
+    return {
+        "reach": round(float(path.reached[there].double().mean()), 5),
+        "colliding_paths": round(float((path.clearance < 0).any(-1).double().mean()), 5),
+        "colliding_segments": int((path.clearance < 0).sum()),
+        "least_clearance": float(path.clearance.min()),
+        "ratio_mean": round(float(ratio.mean()), 6) if len(ratio) else None,
+        "ratio_p95": round(float(ratio.quantile(0.95)), 6) if len(ratio) else None,
+        "ratio_max": round(float(ratio.max()), 6) if len(ratio) else None,
+        "fallback": round(float(path.fallback[there].double().mean()), 5),
+        "points": int(waypoints.shape[-2]),
+        "ms_per_query": round(milliseconds, 4),
+        "training_cpu_seconds": round(training, 1),
+    }
+
+
+def timed(plan: Callable[[], pl.Path]) -> tuple[pl.Path, float]:
+    start = time.perf_counter()
+    path = plan()
+    return path, time.perf_counter() - start
+
+
+def trained(make: Callable):
+    start = time.process_time()
+    net = make()
+    return net, time.process_time() - start
+
+
+def show(world: str, name: str, s: dict) -> None:
+    ratio = f"{s['ratio_mean']:.4f} {s['ratio_p95']:.4f}" if s["ratio_mean"] else "-"
+    collide = f"colliding paths {100 * s['colliding_paths']:5.1f} %"
+    print(
+        f"{world:13} {name:34} reach {100 * s['reach']:6.2f} %  {collide}  ratio {ratio}"
+        f"  {s['ms_per_query']:.3f} ms" + (f"  training {s['training_cpu_seconds']:.0f} s" if s["training_cpu_seconds"] else ""),
+        flush=True,
+    )
+
+
+def infeasible_points(world: pl.World, path: pl.Path) -> int:
+    return int((world.segment_clearance(path.points, path.points) < 0).sum())
+
+
+# --- fixed worlds ----------------------------------------------------------------------------------------------
+def fixed(name: str, seconds: float, peers: str | None) -> dict:
+    world, x, y = pairs(name, PAIRS, seed=11)
+    solver, first = trained(lambda: pl.ShortestPaths(world))
+    start = time.perf_counter()
+    shortest = solver.distance(x, y)
+    exact = 1e3 * (time.perf_counter() - start) / PAIRS
+    found = {
+        "exact solver (lengths only)": {"reach": 1.0, "ms_per_query": round(exact, 4), "training_cpu_seconds": round(first, 3)}
+    }
+    print(
+        f"{name:13} {'exact solver, lengths only':34} {exact:.4f} ms; {int((shortest > world.distance(x, y) + 1e-9).sum())} pairs bend"
+    )
+
+    def add(title: str, planner, training: float = 0.0, dtype=torch.float64) -> pl.Path:
+        path, spent = timed(lambda: planner.plan(x.to(dtype), y.to(dtype)))
+        s = summary(path, shortest, 1e3 * spent / PAIRS, training)
+        s["infeasible_points"] = infeasible_points(world, path)
+        found[title] = s
+        show(name, title, s)
+        return path
+
+    formula = {}
+    for lam in (1.0, 9.0):
+        formula[lam] = add(f"closed form, lambda {lam:g}", pl.OneStep(world, lam=lam))
+    for lam, geodesic in ((1.0, False), (9.0, False), (9.0, True)):
+        if geodesic and name != "sphere":
+            continue
+        net, spent = trained(lambda lam=lam, geodesic=geodesic: pl.train_one_step(world, lam, geodesic))
+        title = f"the paper's, lambda {lam:g}" + (", geodesic" if geodesic else "")
+        add(title, pl.OneStep(world, net), spent)
+        if not geodesic:
+            with torch.no_grad():
+                off = (world.M.project(net(x, y)) - world.M.project((y + lam * x) / (1 + lam))).square().mean()
+            found[title]["mse_to_closed_form"] = float(off)
+            print(f"{name:13} {title}: squared distance from the closed form {float(off):.1e}")
+    inner = pl.Certified(world, lambda a, b: a).inner
+    for labels in ("roadmap", "exact"):
+        net, spent = trained(lambda labels=labels: pl.train_direction(inner, labels))
+        add(f"directions, {labels} labels", pl.Certified(world, net, fallback=pl.roadmap(world)), spent)
+    net, spent = trained(lambda: pl.train_sides(world, queries=20_000, steps=1_500))
+    planner = pl.Around(world, net, fallback=lambda w: pl.Roadmap(w, 400))
+    best = add("sides, trained here", planner, spent)
+    add("sides, trained here, float32", planner, spent, torch.float32)
+    tight, more = timed(lambda: pl.pull_tight(world, best))
+    found["sides, pulled tight"] = summary(
+        tight, shortest, found["sides, trained here"]["ms_per_query"] + 1e3 * more / PAIRS, spent
+    )
+    show(name, "sides, pulled tight", found["sides, pulled tight"])
+    add("sides, as shipped", pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 400)))
+    add("roadmap, 1,000 nodes", pl.Roadmap(world))
+    if peers and name != "sphere":
+        found |= rivals(
+            peers,
+            name,
+            [world.to_json()],
+            torch.zeros(PAIRS, dtype=torch.long),
+            one_per_row(world, PAIRS),
+            x,
+            y,
+            shortest,
+            seconds,
+        )
+    return found
+
+
+# --- worlds that nobody has seen ---------------------------------------------------------------------------------
+def unseen(seconds: float, peers: str | None) -> dict:
+    worlds = pl.random_worlds(WORLDS, (3, 8), seed=20_261_116)
+    rows = torch.arange(WORLDS).repeat_interleave(EACH)
+    g = torch.Generator().manual_seed(12)
+    x, y = (worlds.sample(EACH, generator=g) for _ in range(2))
+    shortest = pl.ShortestPaths(worlds).distance(x, y).flatten()
+    narrow = worlds.grown(CORRIDOR / 2)
+    wide = pl.ShortestPaths(narrow).distance(*(narrow_points(narrow, t) for t in (x, y))).flatten()
+    corridor = torch.isfinite(wide)
+    x, y, every = x.flatten(0, 1), y.flatten(0, 1), worlds[rows]
+    found = {}
+    net = pl.load_sides()
+    for title, fallback, dtype in (
+        ("sides, as shipped, no fallback", None, torch.float64),
+        ("sides, as shipped", lambda w: pl.Roadmap(w, 400), torch.float64),
+        ("sides, as shipped, float32", lambda w: pl.Roadmap(w, 400), torch.float32),
+    ):
+        path, spent = timed(
+            lambda fallback=fallback, dtype=dtype: pl.Around(every, net, fallback=fallback).plan(x.to(dtype), y.to(dtype))
+        )
+        s = summary(path, shortest, 1e3 * spent / len(x))
+        s["infeasible_points"] = infeasible_points(every, path)
+        s["reach_by_corridor"] = round(float(path.reached[corridor].double().mean()), 5)
+        found[title] = s
+        show("random", title, s)
+    found["connected"] = float(torch.isfinite(shortest).double().mean())
+    found["by_corridor"] = float(corridor.double().mean())
+    if peers:
+        found |= rivals(peers, "random", [worlds[k].to_json() for k in range(WORLDS)], rows, every, x, y, shortest, seconds)
+    return found
+
+
+def narrow_points(world: pl.World, x: Tensor) -> Tensor:
+    """The points where they are free, else nearest."""
+    moved = world.M.project(x.transpose(0, 1)).transpose(0, 1)
+    return torch.where((world.segment_clearance(x, x) >= 0)[..., None], x, moved)
+
+
+def rivals(
+    python: str, name: str, worlds: list, which: Tensor, every: pl.World, x: Tensor, y: Tensor, shortest: Tensor, seconds
+) -> dict:
+    """OMPL, checked by us."""
+    task = {
+        "worlds": worlds,
+        "seconds": seconds,
+        "pairs": [[int(w), a, b] for w, a, b in zip(which, x.tolist(), y.tolist(), strict=True)],
+    }
+    script = File(__file__).with_name("planning_peers.py")
+    done = subprocess.run([python, str(script)], input=json.dumps(task), capture_output=True, text=True, check=True)
+    found = {}
+    for line in done.stdout.splitlines():
+        if not line.startswith("{"):
+            continue
+        r = json.loads(line)
+        most = max(2, *(len(p) for p in r["paths"]))
+        padded = [(p or [a]) + [(p or [a])[-1]] * (most - len(p or [a])) for p, a in zip(r["paths"], x.tolist(), strict=True)]
+        reached = torch.tensor([bool(p) for p in r["paths"]])
+        path = pl.Path.of(every, torch.tensor(padded, dtype=torch.float64), reached)
+        title = f"OMPL {r['name']}, {1e3 * seconds:.0f} ms"
+        found[title] = summary(path, shortest, 1e3 * r["seconds"])
+        show(name, title, found[title])
+    return found
+
+
+def verdict(found: dict) -> list[str]:
+    missed = []
+    for name, (reach, mean, p95) in TARGETS.items():
+        title = "sides, as shipped" if name == "random" else "sides, trained here"
+        for t in (title, title + ", float32"):
+            s = found[name][t]
+            checks = {
+                f"reach {s['reach']}": s["reach"] >= reach,
+                f"ratio {s['ratio_mean']}": s["ratio_mean"] <= mean,
+                f"p95 {s['ratio_p95']}": s["ratio_p95"] <= p95,
+                f"{s['colliding_segments']} colliding": s["colliding_segments"] == 0,
+                f"{s['infeasible_points']} points": s["infeasible_points"] == 0,
+                f"{s['ms_per_query']} ms": s["ms_per_query"] <= (1.0 if name == "random" else 0.5),
+                f"{s['training_cpu_seconds']} s": s["training_cpu_seconds"] <= 60,
+            }
+            missed += [f"{name}, {t}: {k}" for k, ok in checks.items() if not ok]
+    if found["random"]["sides, as shipped"]["reach_by_corridor"] < 0.995:
+        missed.append(f"random: reach by corridors {found['random']['sides, as shipped']['reach_by_corridor']}")
+    return missed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", default="results/planning.json")
+    parser.add_argument("--peers", metavar="PYTHON", help="of the environment with OMPL, e.g. .venv-peers/bin/python")
+    parser.add_argument("--seconds", type=float, default=0.011, help="OMPL's time per query (%(default)s)")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    found = {name: fixed(name, args.seconds, args.peers) for name in ("rect", "rect-overlap", "sphere")}
+    found["random"] = unseen(args.seconds, args.peers)
+    missed = verdict(found)
+    print("All targets met." if not missed else "MISSED: " + "; ".join(missed))
+    about = {
+        "command": "python benchmarks/planning.py" + (" --peers .venv-peers/bin/python" if args.peers else ""),
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}, one thread",
+        "missed": missed,
+        "worlds": found,
+    }
+    File(args.out).write_text(json.dumps(about, indent=1, default=lambda v: None if math.isinf(v) else v) + "\n")
+
+
+if __name__ == "__main__":
+    main()

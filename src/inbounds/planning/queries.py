@@ -1,0 +1,43 @@
+"""Starts and targets, checked."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from .worlds import World
+
+
+def ready(world: World, x: Tensor, y: Tensor, snap: bool) -> tuple[Tensor, Tensor]:
+    """Starts and targets in float64, checked; those that are off by rounding alone are moved to the free space."""
+    x, y = (torch.as_tensor(t) for t in (x, y))
+    if x.shape[-1:] != (world.dim,) or y.shape[-1:] != (world.dim,) or x.dim() > 2 or y.dim() > 2:
+        raise ValueError(f"plan asked for starts and targets (rows, {world.dim}), got {tuple(x.shape)} and {tuple(y.shape)}.")
+    x, y = (t.double().reshape(-1, world.dim) for t in torch.broadcast_tensors(x, y))
+    if world.centers.dim() > 2 and len(x) != len(world.centers):
+        raise ValueError(f"plan asked for one row per world, got {len(x)} rows and {len(world.centers)} worlds.")
+    return _free(world, x, "start", snap), _free(world, y, "target", snap)
+
+
+def _free(world: World, p: Tensor, what: str, snap: bool) -> Tensor:
+    if not bool(torch.isfinite(p).all()):
+        row = int((~torch.isfinite(p)).any(-1).nonzero()[0])
+        raise ValueError(f"plan asked for finite points, got {what} {p[row].tolist()} in row {row}.")
+    inside = world.segment_clearance(p, p) < 0
+    inside |= world.off(p) > 1e-6
+    if not bool(inside.any()):
+        return p
+    moved = world.M.project(p)
+    far = world.distance(p, moved) if world.dim == 2 else (moved - p).norm(dim=-1)
+    far = torch.where(inside, far, 0.0)
+    row = int(far.argmax())
+    if float(far[row]) > 1e-6 * world.scale:
+        where = (
+            f"{what} {[round(v, 4) for v in p[row].tolist()]} (row {row}) lies outside the free space, by {float(far[row]):.3g}"
+        )
+        if not snap:
+            raise ValueError(f"plan asked for free points, but the {where}. Move it, or pass snap=True to take the nearest one.")
+        warnings.warn(f"The {where}: moved to the nearest free point.", stacklevel=4)
+    return torch.where(inside[:, None], moved, p)

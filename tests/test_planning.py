@@ -1,0 +1,414 @@
+"""Paths that cannot collide: clearance and inflation are theorems, shortest paths are shortest, planners keep their promises."""
+
+import json
+import math
+import warnings
+
+import pytest
+import torch
+
+from inbounds import planning as pl
+from inbounds.cli import main
+from inbounds.planning.learning import blocked_pairs
+from inbounds.planning.sides import Ways, one_per_row, safe_steps
+
+F64 = torch.float64
+
+
+def g(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def caps():
+    return pl.SphereWorld([[1.0, 0, 0], [0, 1, 0.2], [-0.5, 0.5, -0.8]], [0.6, 0.5, 0.9])
+
+
+WORLDS = {
+    "rect": lambda: pl.load_world("rect"),
+    "rect-overlap": lambda: pl.load_world("rect-overlap"),
+    "sphere": lambda: pl.load_world("sphere"),
+    "caps": caps,
+    "empty": lambda: pl.BoxWorld([0.0, 0.0], [1.0, 2.0]),
+}
+
+
+def pairs(world, n, seed=0):
+    r = g(seed)
+    return world.sample(n, generator=r), world.sample(n, generator=r)
+
+
+def along(world, a, b, n=400):
+    """Points of the straight way from a to b: (rows, n, dim)."""
+    t = torch.linspace(0, 1, n, dtype=F64)[:, None] * world.distance(a, b)[:, None, None]
+    return world.move(a[:, None].expand(-1, n, -1), t * world.direction(a, b)[:, None])
+
+
+# --- worlds --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", WORLDS)
+def test_clearance_is_the_least_distance_along_a_segment(name):
+    world = WORLDS[name]()
+    a, b = pairs(world, 200)
+    p = along(world, a, b)
+    assert torch.allclose(p[:, -1], b, atol=1e-9)
+    sampled = world.segment_clearance(p, p).amin(1)
+    exact = world.segment_clearance(a, b)
+    assert (exact <= sampled + 1e-9).all()
+    near = torch.isfinite(sampled)
+    assert ((sampled - exact)[near] < 0.02).all()
+
+
+def test_clearance_of_segments_past_the_far_side_of_the_sphere():
+    world = caps()
+    a = torch.tensor([[-1.0, 0.1, 0.3]], dtype=F64)
+    a = a / a.norm()
+    b = -a + torch.tensor([[0.0, 0.3, 0.1]], dtype=F64)
+    b = b / b.norm()
+    p = along(world, a, b, 4000)
+    assert abs(float(world.segment_clearance(p, p).min() - world.segment_clearance(a, b))) < 1e-3
+
+
+@pytest.mark.parametrize("name", ["rect", "rect-overlap", "sphere", "caps"])
+@pytest.mark.parametrize("step", [0.05, 0.4])
+def test_short_steps_outside_inflated_obstacles_miss_the_true_ones(name, step):
+    world = WORLDS[name]()
+    inner = world.inflate(step)
+    a = inner.sample(4000, generator=g())
+    v = torch.randn(a.shape, generator=g(1), dtype=F64)
+    b = inner.M.project(world.move(a, 0.5 * step * world.direction(a, inner.M.project(a + v))))
+    assert (world.distance(a, b) <= step * (1 + 1e-9)).all()
+    assert (world.segment_clearance(a, b) >= 0).all()
+    # and no smaller inflation would do: a chord of the inflated rim touches the obstacle
+    c, r = inner.centers[0], inner.sizes[:1]
+    half = torch.asin(math.sin(step / 2) / torch.sin(r)) if world.dim == 3 else torch.asin(0.5 * step / r)
+    ends = [inner.rim_point(c[None], r, torch.tensor([1.0], dtype=F64) + s * half) for s in (-1, 1)]
+    only = type(world)(*([world.low, world.high] if world.dim == 2 else []), world.centers[:1], world.sizes[:1])
+    assert abs(float(only.reach_of_segment(*ends)[0, 0] - only.sizes[0])) < 1e-9
+
+
+def test_worlds_go_through_files(tmp_path):
+    for name in ("rect", "caps"):
+        world = WORLDS[name]()
+        world.save(tmp_path / "world.json")
+        again = pl.load_world(tmp_path / "world.json")
+        assert torch.equal(world.centers, again.centers) and torch.equal(world.sizes, again.sizes)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not JSON"),
+        ("[1, 2]", "asked for a world like"),
+        ('{"box": [[0, 0], [1, 1]], "sphere": true}', "asked for a world like"),
+        ('{"box": [[0, 0], [1, 1]], "discs": [[1, 2]]}', "rows of 3 numbers"),
+        ('{"box": [[0, 0], [1, 1]], "discs": [["a", 2, 3]]}', "asked for numbers"),
+        ('{"box": [[0, 0]], "discs": []}', "two corners"),
+        ('{"box": [[0, 0], [1, 1]], "discs": [[0.5, 0.5, NaN]]}', "finite"),
+        ('{"box": [[0, 0], [1, 1]], "discs": [[0.5, 0.5, 3]]}', "non-empty free space"),
+        ('{"sphere": true, "caps": [[1, 0, 0]]}', "rows of 4 numbers"),
+    ],
+)
+def test_bad_worlds(tmp_path, text, words):
+    (tmp_path / "world.json").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        pl.load_world(tmp_path / "world.json")
+
+
+def test_a_world_that_is_not_there():
+    with pytest.raises(FileNotFoundError, match="rect"):
+        pl.load_world("nowhere.json")
+
+
+# --- shortest paths --------------------------------------------------------------------------------------------
+def by_rim_points(world, x, y, count=240):
+    """Shortest path over many points just outside the rims, by Dijkstra: an upper bound, a hair above."""
+    from scipy.sparse.csgraph import dijkstra
+
+    angle = torch.linspace(0, 2 * math.pi, count + 1, dtype=F64)[:-1]
+    rims = [
+        world.rim_point(c.expand(count, -1), (r * (1 + 1e-4)).expand(count), angle)
+        for c, r in zip(world.centers, world.sizes, strict=True)
+    ]
+    p = torch.cat([x[None], y[None], *rims])
+    p = p[world.segment_clearance(p, p) >= 0]
+    a, b = p[:, None].expand(len(p), len(p), -1), p[None].expand(len(p), len(p), -1)
+    D = torch.where(world.sees(a, b), world.distance(a, b), 0.0)
+    return float(dijkstra(D.numpy(), indices=0)[1])
+
+
+@pytest.mark.parametrize("name", ["rect", "rect-overlap", "sphere", "caps"])
+def test_shortest_paths_against_a_dense_graph(name):
+    world = WORLDS[name]()
+    x, y = blocked_pairs(world, 6, g(3))
+    exact = pl.ShortestPaths(world).distance(x, y)
+    for k in range(len(x)):
+        bound = by_rim_points(world, x[k], y[k])
+        assert float(exact[k]) <= bound <= float(exact[k]) * (1 + 3e-4)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_shortest_paths_are_a_metric(name):
+    world = WORLDS[name]()
+    solver = pl.ShortestPaths(world)
+    (x, y), z = pairs(world, 300), world.sample(300, generator=g(5))
+    d = solver.distance(x, y)
+    assert torch.allclose(d, solver.distance(y, x), atol=1e-9)
+    assert (d >= world.distance(x, y) - 1e-12).all()
+    assert (solver.distance(x, z) + solver.distance(z, y) >= d - 1e-9).all()
+    seen = world.sees(x, y)
+    assert torch.allclose(d[seen], world.distance(x, y)[seen])
+
+
+@pytest.mark.parametrize("name", ["rect", "rect-overlap", "caps"])
+def test_the_first_direction_is_that_of_the_shortest_path(name):
+    """After a small step in that direction the way is shorter by the step."""
+    world = WORLDS[name]()
+    solver = pl.ShortestPaths(world)
+    x, y = blocked_pairs(world, 200, g(2))
+    x = world.inflate(0.05).M.project(x)
+    d, v = solver.solve(x, y)
+    h = 1e-3
+    after = solver.distance(world.inflate(0.05).M.project(world.move(x, h * v)), y)
+    assert (d - after - h).abs().quantile(0.95) < 1e-5
+
+
+def test_a_batch_of_worlds_is_each_of_them():
+    worlds = pl.random_worlds(6, (3, 5), seed=4)
+    x, y = worlds.sample(20, generator=g(0)), worlds.sample(20, generator=g(1))
+    assert x.shape == (6, 20, 2)
+    together = pl.ShortestPaths(worlds).distance(x, y)
+    for k in range(6):
+        assert torch.allclose(together[k], pl.ShortestPaths(worlds[k]).distance(x[k], y[k]))
+
+
+def test_disconnected_pairs_are_infinitely_far():
+    world = pl.BoxWorld([0.0, 0.0], [2.0, 1.0], [[1.0, 0.2], [1.0, 0.55], [1.0, 0.9]], [0.25, 0.25, 0.25])
+    x, y = torch.tensor([[0.2, 0.5]], dtype=F64), torch.tensor([[1.8, 0.5]], dtype=F64)
+    solver = pl.ShortestPaths(world)
+    assert torch.isinf(solver.distance(x, y)).all()
+    assert torch.isfinite(solver.distance(x, x + 0.1)).all()
+    assert not pl.is_connected(world)
+    assert pl.is_connected(pl.load_world("rect-overlap"))
+    for planner in (pl.Roadmap(world, 200), pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 100))):
+        path = planner.plan(x, y)
+        assert not path.reached.any() and path.certified.all()
+
+
+def test_exact_paths_in_boxes_of_higher_dimension_are_refused():
+    with pytest.raises(ValueError, match="plane and on the sphere"):
+        pl.ShortestPaths(pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5] * 3], [0.2]))
+
+
+# --- planners --------------------------------------------------------------------------------------------------
+def promises(world, path, x, y):
+    """Starts at x, ends at y where it says so, every point and segment free."""
+    assert torch.allclose(path.points[:, 0], x.double(), atol=1e-6)
+    arrived = path.points[path.reached, -1]
+    assert torch.allclose(arrived, y.double()[path.reached], atol=1e-6)
+    assert (path.clearance >= 0).all() and path.certified.all()
+    assert (world.segment_clearance(path.points, path.points) >= 0).all()
+    assert torch.allclose(path.length, world.distance(path.points[:, :-1], path.points[:, 1:]).sum(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["rect", "rect-overlap", "sphere", "caps"])
+def test_planners_keep_their_promises(name, dtype):
+    world = WORLDS[name]()
+    solver, r = pl.ShortestPaths(world), g(1)
+    x, y = (world.sample(200, generator=r, dtype=dtype) for _ in range(2))
+    shortest = solver.distance(x, y)
+    made = {
+        "steps": pl.Certified(world, lambda a, b: solver.solve(a, b)[1]),
+        "sides": pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 200)),
+        "roadmap": pl.Roadmap(world, 300),
+    }
+    for planner, bound in zip(made.values(), (1.003, 1.02, 1.05), strict=True):
+        path = planner.plan(x, y)
+        promises(world, path, x, y)
+        assert path.reached.all()
+        ratio = path.length / shortest
+        assert float(ratio.min()) > 1 - 1e-6 and float(ratio.mean()) < bound
+
+
+def test_a_bad_policy_is_detected_and_rescued():
+    world = pl.load_world("rect-overlap")
+    x, y = blocked_pairs(world, 40, g())
+    away = pl.Certified(world, lambda a, b: -world.direction(a, b), max_steps=50)
+    assert not away.plan(x, y).reached.all()
+    path = pl.Certified(world, away.policy, max_steps=50, fallback=pl.roadmap(world, 300)).plan(x, y)
+    assert path.reached.all() and path.fallback.any() and not path.fallback.all()
+    promises(world, path, x, y)
+
+
+def test_steps_shrink_for_small_obstacles_so_that_passages_stay_open():
+    """Two walls of small discs, a passage of 0.02 between them."""
+    across = torch.arange(0.0, 1.001, 0.06, dtype=F64)
+    centers = torch.stack([torch.full_like(across, 1.0), across], 1)
+    centers = centers[(centers[:, 1] - 0.5).abs() > 0.04]
+    world = pl.BoxWorld([0.0, 0.0], [2.0, 1.0], centers, torch.full((len(centers),), 0.04))
+    gaps = centers[:, 1].sort().values.diff() - 0.08
+    assert float(gaps.max()) > 0.015
+    x, y = torch.tensor([[0.1, 0.2]], dtype=F64), torch.tensor([[1.9, 0.9]], dtype=F64)
+    solver = pl.ShortestPaths(world)
+    path = pl.Certified(world, lambda a, b: solver.solve(a, b)[1], max_steps=2000).plan(x, y)
+    assert path.reached.all() and path.certified.all()
+
+
+def test_the_papers_planner_and_its_closed_form():
+    """|z - y|^2 + l |z - x|^2 is least over M at P_M((y + l x) / (1 + l)): points are free, segments need not be."""
+    world = pl.load_world("rect")
+    x, y = pairs(world, 300)
+    z = world.M.project((y + 9 * x) / 10)
+    others = world.sample(3000, generator=g(8))
+    cost = ((z - y).square() + 9 * (z - x).square()).sum(1)
+    every = (others[None] - y[:, None]).square().sum(2) + 9 * (others[None] - x[:, None]).square().sum(2)
+    assert (every.amin(1) >= cost - 1e-9).all()
+    path = pl.OneStep(world, lam=9.0).plan(x, y)
+    assert (world.segment_clearance(path.points, path.points) >= 0).all()
+    assert (path.clearance < 0).any(1).double().mean() > 0.2
+
+
+def test_string_pulling_never_lengthens():
+    world = pl.load_world("rect-overlap")
+    x, y = pairs(world, 60)
+    path = pl.Roadmap(world, 150).plan(x, y)
+    tight = pl.pull_tight(world, path)
+    assert (tight.length <= path.length + 1e-12).all() and float(tight.length.sum()) < float(path.length.sum())
+    promises(world, tight, x, y)
+
+
+def test_learned_directions():
+    world = pl.load_world("rect")
+    inner = pl.Certified(world, lambda a, b: a).inner
+    x, y = pairs(world, 200)
+    ratio = {}
+    for labels in ("exact", "roadmap"):
+        net = pl.train_direction(inner, labels, pairs=6_000, steps=400, seed=0)
+        path = pl.Certified(world, net, fallback=pl.roadmap(world, 200)).plan(x, y)
+        promises(world, path, x, y)
+        assert path.reached.all()
+        ratio[labels] = float((path.length / pl.ShortestPaths(world).distance(x, y)).mean())
+    assert max(ratio.values()) < 1.08
+
+
+def test_training_the_papers_planner_finds_the_closed_form():
+    world = pl.load_world("rect")
+    net = pl.train_one_step(world, lam=1.0, steps=600, batch=500)
+    x, y = pairs(world, 500)
+    off = (world.M.project(net(x, y)) - world.M.project(0.5 * (x + y))).square().mean()
+    assert float(off) < 0.02
+
+
+# --- the network that sees the obstacles -------------------------------------------------------------------------
+def test_obstacles_in_any_order():
+    world = pl.load_world("rect")
+    x, y = blocked_pairs(world, 50, g())
+    order = torch.tensor([2, 0, 1])
+    other = pl.BoxWorld(world.low, world.high, world.centers[order], world.sizes[order])
+    more = pl.BoxWorld(
+        world.low, world.high, torch.cat([world.centers, torch.ones(2, 2)]), torch.cat([world.sizes, torch.zeros(2)])
+    )
+    net = pl.load_sides()
+
+    def scores(w):
+        rows = one_per_row(w, len(x))
+        step = safe_steps(rows, 0.2)
+        return net(Ways.at(rows, rows.inflate(step), x, y, step), rows.sizes > 0)
+
+    a, b, c = scores(world), scores(other), scores(more)
+    assert torch.allclose(a[:, order], b, atol=1e-4)
+    assert torch.allclose(a, c[:, :3], atol=1e-4)
+    assert torch.isinf(c[:, 3:]).all()
+
+
+def test_unseen_worlds():
+    worlds = pl.random_worlds(40, (3, 8), seed=77)
+    rows = torch.arange(40).repeat_interleave(5)
+    x, y = (worlds.sample(5, generator=g(s)).flatten(0, 1) for s in (1, 2))
+    shortest = pl.ShortestPaths(worlds).distance(x.unflatten(0, (40, 5)), y.unflatten(0, (40, 5))).flatten()
+    path = pl.Around(worlds[rows], pl.load_sides()).plan(x, y)
+    assert (path.clearance >= 0).all()
+    connected = torch.isfinite(shortest)
+    assert path.reached[connected].double().mean() > 0.97
+    assert not path.reached[~connected].any()
+    ratio = (path.length / shortest)[path.reached]
+    assert float(ratio.mean()) < 1.03 and float(ratio.min()) > 1 - 1e-9
+
+
+def test_training_is_seeded():
+    worlds = pl.random_worlds(20, (3, 3), seed=1)
+    a, b, c = (pl.train_sides(worlds, queries=20, steps=30, seed=s) for s in (0, 0, 1))
+    same = [torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True)]
+    assert all(same) and not torch.equal(next(a.parameters()), next(c.parameters()))
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["rect", "sphere"])
+def test_points_inside_obstacles(name):
+    world = WORLDS[name]()
+    x, y = world.centers[:1], world.sample(1, generator=g())
+    planner = pl.Roadmap(world, 50)
+    with pytest.raises(ValueError, match="snap=True"):
+        planner.plan(x, y)
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        path = planner.plan(x, y, snap=True)
+    assert "nearest free point" in str(notes[0].message)
+    assert path.certified.all()
+
+
+def test_bad_points():
+    world = pl.load_world("rect")
+    planner = pl.OneStep(world)
+    good = torch.tensor([[0.1, 0.1]])
+    with pytest.raises(ValueError, match="finite"):
+        planner.plan(torch.tensor([[math.nan, 0.1]]), good)
+    with pytest.raises(ValueError, match="outside the free space"):
+        planner.plan(good, torch.tensor([[5.0, 1.0]]))
+    with pytest.raises(ValueError, match=r"\(rows, 2\)"):
+        planner.plan(torch.zeros(1, 3), good)
+    with pytest.raises(ValueError, match="at most 16"):
+        pl.Around(pl.BoxWorld([0.0, 0.0], [9.0, 9.0], torch.rand(17, 2), torch.full((17,), 0.01)), pl.load_sides())
+
+
+def test_an_empty_world_is_all_straight():
+    world = WORLDS["empty"]()
+    x, y = pairs(world, 10)
+    for planner in (
+        pl.Certified(world, lambda a, b: a),
+        pl.Around(world, pl.load_sides()),
+        pl.Roadmap(world, 20),
+        pl.Exact(world),
+    ):
+        path = planner.plan(x, y)
+        assert path.reached.all() and torch.allclose(path.length, world.distance(x, y))
+    with pytest.raises(ValueError, match="without shadows"):
+        pl.train_direction(world)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+def test_plan_draws(tmp_path, capsys):
+    out = tmp_path / "path.png"
+    assert main(["plan", "--from", "0.2,0.2", "--to", "3.8,2.8", "-o", str(out)]) == 0
+    assert out.stat().st_size > 5_000
+    assert "of the shortest; free by" in capsys.readouterr().out
+    assert main(["plan", "--world", "sphere", "--pairs", "3", "--planner", "exact", "-o", str(tmp_path / "s.png")]) == 0
+    (tmp_path / "w.json").write_text(json.dumps({"box": [[0, 0], [2, 2]], "discs": [[1, 1, 0.5]]}))
+    gif = tmp_path / "p.gif"
+    assert main(["plan", "--world", str(tmp_path / "w.json"), "--pairs", "2", "--animate", "-o", str(gif)]) == 0
+    assert gif.read_bytes()[:6] == b"GIF89a"
+
+
+def test_plan_says_what_is_wrong(tmp_path, capsys):
+    out = str(tmp_path / "path.png")
+    assert main(["plan", "--from", "1,1", "--to", "3.8,2.8", "-o", out]) == 2
+    assert "snap" in capsys.readouterr().err
+    assert main(["plan", "--from", "1,1", "--to", "3.8,2.8", "--snap", "-o", out]) == 0
+    assert "note: The start" in capsys.readouterr().err
+    for bad, words in (
+        (["--from", "1,1"], "both --from and --to"),
+        (["--from", "a", "--to", "1,1"], "numbers like"),
+        (["--from", "1,1,1", "--to", "1,1"], "2 numbers"),
+        (["--world", "nowhere.json"], "does not exist"),
+    ):
+        assert main(["plan", *bad, "-o", out]) == 2
+        assert words in capsys.readouterr().err
