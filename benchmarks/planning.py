@@ -92,9 +92,8 @@ def fixed(name: str, seconds: float, peers: str | None) -> dict:
     found = {
         "exact solver (lengths only)": {"reach": 1.0, "ms_per_query": round(exact, 4), "training_cpu_seconds": round(first, 3)}
     }
-    print(
-        f"{name:13} {'exact solver, lengths only':34} {exact:.4f} ms; {int((shortest > world.distance(x, y) + 1e-9).sum())} pairs bend"
-    )
+    bend = int((shortest > world.distance(x, y) + 1e-9).sum())
+    print(f"{name:13} {'exact solver, lengths only':34} {exact:.4f} ms; {bend} pairs bend")
 
     def add(title: str, planner, training: float = 0.0, dtype=torch.float64) -> pl.Path:
         path, spent = timed(lambda: planner.plan(x.to(dtype), y.to(dtype)))

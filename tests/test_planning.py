@@ -10,7 +10,7 @@ import torch
 from inbounds import planning as pl
 from inbounds.cli import main
 from inbounds.planning.learning import blocked_pairs
-from inbounds.planning.sides import Ways, one_per_row, safe_steps
+from inbounds.planning.sides import Ways, one_per_row
 
 F64 = torch.float64
 
@@ -311,7 +311,7 @@ def test_obstacles_in_any_order():
 
     def scores(w):
         rows = one_per_row(w, len(x))
-        step = safe_steps(rows, 0.2)
+        step = rows.safe_steps(0.2)
         return net(Ways.at(rows, rows.inflate(step), x, y, step), rows.sizes > 0)
 
     a, b, c = scores(world), scores(other), scores(more)

@@ -76,31 +76,18 @@ class Certified:
         max_steps: int = 400,
         fallback: Callable[[], Planner] | None = None,
     ):
-        self.world, self.policy, self.step, self.max_steps = world, policy, self._safe_step(world, step), max_steps
+        self.world, self.policy, self.step, self.max_steps = world, policy, float(world.safe_steps(step)), max_steps
         self.inner = world.inflate(self.step)
         self._make, self._other = fallback, None
-
-    @staticmethod
-    def _safe_step(world: World, step: float, margin: float = 0.004) -> float:
-        """Small enough that no obstacle grows by more than margin: passages stay open."""
-        sizes = world.sizes[world.wrapped]
-        if not len(sizes):
-            return step
-        r = float(sizes.min())
-        return min(step, 2 * ((r + margin) ** 2 - r**2) ** 0.5)
 
     @torch.no_grad()
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
         x, y = ready(self.world, x, y, snap)
-        start, here = x, self.inner.M.project(x)
-        here = torch.where(self.world.sees(x, here)[:, None], here, x)
-        points = [start, here]
-        reached, live = torch.zeros(len(x), dtype=torch.bool), torch.arange(len(x))
-        now, seen = here, self.world.sees(start, y)
-        points[1] = torch.where(seen[:, None], y, here)
-        reached |= seen
+        seen, inside = self.world.sees(x, y), self.inner.M.project(x)
+        inside = torch.where(self.world.sees(x, inside)[:, None], inside, x)
+        points, reached = [x, torch.where(seen[:, None], y, inside)], seen.clone()
         live = (~seen).nonzero()[:, 0]
-        now = here[live]
+        now = inside[live]
         for _ in range(self.max_steps):
             if not len(live):
                 break

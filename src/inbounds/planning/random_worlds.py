@@ -47,6 +47,8 @@ def random_caps(count: int, caps: tuple[int, int] = (1, 3), seed: int = 0) -> Sp
 
 def is_connected(world: BoxWorld, solver: ShortestPaths | None = None) -> Tensor:
     """Whether the free space is one piece, (*worlds,): whether all free corners, crossings and rims reach each other."""
+    if not world.sizes.shape[-1]:
+        return torch.ones(world.sizes.shape[:-1], dtype=torch.bool)
     solver = solver or ShortestPaths(world)
     probe = torch.zeros(2, dtype=torch.float64)
     corners, free = world.M._vertices(probe)  # pyright: ignore[reportCallIssue]

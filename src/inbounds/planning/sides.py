@@ -139,7 +139,7 @@ class Around:
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
         x, y = ready(self.world, x, y, snap)
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
-        step = safe_steps(true, self.step)
+        step = true.safe_steps(self.step)
         taken = torch.zeros(len(x), 2 * true.sizes.shape[-1])
         last = torch.full((len(x),), -1)
         points, reached, live, now = [x], torch.zeros(len(x), dtype=torch.bool), torch.arange(len(x)), x
@@ -189,13 +189,6 @@ def one_per_row(world: World, rows: int) -> World:
     return world[None][torch.zeros(rows, dtype=torch.long)]
 
 
-def safe_steps(world: World, step: float, margin: float = 0.004) -> Tensor:
-    """(*worlds,), so small that no obstacle grows by more than margin: passages stay open."""
-    smallest = torch.where(world.wrapped, world.sizes, math.inf)
-    smallest = smallest.amin(-1) if smallest.shape[-1] else torch.full(world.sizes.shape[:-1], math.inf, dtype=torch.float64)
-    return (2 * ((smallest + margin).square() - smallest.square()).sqrt()).nan_to_num(nan=step, posinf=step).clamp(max=step)
-
-
 # --- training ------------------------------------------------------------------------------------------------
 @dataclass
 class Lessons:
@@ -218,7 +211,7 @@ def lessons(world: World, queries: int, seed: int, step: float = 0.2) -> Lessons
     """Of a batch of worlds, so many queries in each. Half of the points lie on rims, as those of paths do."""
     g = torch.Generator().manual_seed(seed)
     n_worlds, m = world.sizes.shape
-    steps = safe_steps(world, step)
+    steps = world.safe_steps(step)
     inner = world.inflate(steps)
     x, y = (inner.sample(queries, generator=g) for _ in range(2))  # (worlds, queries, n)
     which = torch.randint(m, (n_worlds, queries // 2), generator=g)

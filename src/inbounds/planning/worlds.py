@@ -132,6 +132,12 @@ class World(ABC):
     def length(self, path: Tensor) -> Tensor:
         return self.distance(path[..., :-1, :], path[..., 1:, :]).sum(-1)
 
+    def safe_steps(self, step: float, margin: float = 0.004) -> Tensor:
+        """(*worlds,): at most step, so small that inflation makes no obstacle larger by more than margin. Passages stay open."""
+        smallest = torch.where(self.wrapped, self.sizes, math.inf)
+        smallest = smallest.amin(-1) if smallest.shape[-1] else torch.full(self.sizes.shape[:-1], math.inf, dtype=torch.float64)
+        return (2 * ((smallest + margin).square() - smallest.square()).sqrt()).nan_to_num(nan=step).clamp(max=step)
+
     def sample(self, *batch: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
         """Uniform points of the free space: (*worlds, *batch, n)."""
         worlds = self.centers.shape[:-2]
