@@ -10,7 +10,7 @@ import torch
 from inbounds import planning as pl
 from inbounds.cli import main
 from inbounds.planning.learning import blocked_pairs
-from inbounds.planning.sides import Ways, one_per_row
+from inbounds.planning.sides import Ways, exits, one_per_row
 
 F64 = torch.float64
 
@@ -119,13 +119,13 @@ def test_a_world_that_is_not_there():
 
 
 # --- shortest paths --------------------------------------------------------------------------------------------
-def by_rim_points(world, x, y, count=240):
+def by_rim_points(world, x, y, count=400):
     """Shortest path over many points just outside the rims, by Dijkstra: an upper bound, a hair above."""
     from scipy.sparse.csgraph import dijkstra
 
     angle = torch.linspace(0, 2 * math.pi, count + 1, dtype=F64)[:-1]
     rims = [
-        world.rim_point(c.expand(count, -1), (r * (1 + 1e-4)).expand(count), angle)
+        world.rim_point(c.expand(count, -1), (r * (1 + 3e-4)).expand(count), angle)
         for c, r in zip(world.centers, world.sizes, strict=True)
     ]
     p = torch.cat([x[None], y[None], *rims])
@@ -138,11 +138,11 @@ def by_rim_points(world, x, y, count=240):
 @pytest.mark.parametrize("name", ["rect", "rect-overlap", "sphere", "caps"])
 def test_shortest_paths_against_a_dense_graph(name):
     world = WORLDS[name]()
-    x, y = blocked_pairs(world, 6, g(3))
+    x, y = blocked_pairs(world, 3, g(3))
     exact = pl.ShortestPaths(world).distance(x, y)
     for k in range(len(x)):
         bound = by_rim_points(world, x[k], y[k])
-        assert float(exact[k]) <= bound <= float(exact[k]) * (1 + 3e-4)
+        assert float(exact[k]) <= bound <= float(exact[k]) * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -270,7 +270,9 @@ def test_the_papers_planner_and_its_closed_form():
 def test_string_pulling_never_lengthens():
     world = pl.load_world("rect-overlap")
     x, y = pairs(world, 60)
-    path = pl.Roadmap(world, 150).plan(x, y)
+    solver, r = pl.ShortestPaths(world), g(4)
+    drunk = pl.Certified(world, lambda a, b: solver.solve(a, b)[1] + 0.5 * torch.randn(a.shape, generator=r, dtype=F64))
+    path = drunk.plan(x, y)
     tight = pl.pull_tight(world, path)
     assert (tight.length <= path.length + 1e-12).all() and float(tight.length.sum()) < float(path.length.sum())
     promises(world, tight, x, y)
@@ -294,7 +296,8 @@ def test_training_the_papers_planner_finds_the_closed_form():
     world = pl.load_world("rect")
     net = pl.train_one_step(world, lam=1.0, steps=600, batch=500)
     x, y = pairs(world, 500)
-    off = (world.M.project(net(x, y)) - world.M.project(0.5 * (x + y))).square().mean()
+    with torch.no_grad():
+        off = (world.M.project(net(x, y)) - world.M.project(0.5 * (x + y))).square().mean()
     assert float(off) < 0.02
 
 
@@ -312,7 +315,7 @@ def test_obstacles_in_any_order():
     def scores(w):
         rows = one_per_row(w, len(x))
         step = rows.safe_steps(0.2)
-        return net(Ways.at(rows, rows.inflate(step), x, y, step), rows.sizes > 0)
+        return net(Ways.at(rows, rows.inflate(step), x, y, step, exits(rows.inflate(step))), rows.sizes > 0)
 
     a, b, c = scores(world), scores(other), scores(more)
     assert torch.allclose(a[:, order], b, atol=1e-4)

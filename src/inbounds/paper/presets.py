@@ -70,7 +70,8 @@ class Preset:
     flock: Budget
     cs_flow: Budget
     flock_flow: Budget
-    fit: Budget  # sphere, disk, so3, protein: the projection is a Newton iteration
+    vector_fit: Budget  # sphere, disk: one quadric, in closed form
+    fit: Budget  # so3, protein: the projection is a Newton iteration
     cs_fit: Budget
     flock_fit: Budget
     wide: Budget
@@ -89,6 +90,8 @@ class Preset:
         kind = "wide" if row in WIDE_ROWS else "flow" if row in FLOW_ROWS else "fit" if row in FIT_ROWS else ""
         if dataset in ("cs", "flock"):
             return getattr(self, f"{dataset}_{kind}" if kind else dataset)
+        if kind == "fit" and dataset in ("sphere", "disk"):
+            return self.vector_fit
         return getattr(self, kind or ("vector" if dataset in ("sphere", "disk") else "matrix"))
 
     def changed(self, seeds: int | None, depths: tuple[int, ...] | None, epochs: int | None) -> Preset:
@@ -115,6 +118,7 @@ def _quick() -> Preset:
         flock=replace(flocks, epochs=10),
         cs_flow=flocks_flow,
         flock_flow=flocks_flow,
+        vector_fit=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2),
         fit=replace(flow, batches=None),
         cs_fit=flocks,
         flock_fit=flocks,
@@ -147,6 +151,7 @@ def _standard() -> Preset:
         flock=Budget(8, **flock, **grid),
         cs_flow=replace(flow, batch=4, val=20),
         flock_flow=replace(flow, batch=4, val=20),
+        vector_fit=Budget(1_000, **wide),
         fit=Budget(40, **wide),
         cs_fit=Budget(10, **cs, **wide),
         flock_fit=Budget(8, **flock, **wide),
@@ -174,6 +179,7 @@ def _paper() -> Preset:
         flock=full,
         cs_flow=full,
         flock_flow=full,
+        vector_fit=full,
         fit=full,
         cs_fit=full,
         flock_fit=full,

@@ -57,7 +57,7 @@ def blocked_pairs(world: World, count: int, generator: torch.Generator) -> tuple
         hidden = ~world.sees(x, y)
         found.append(torch.stack([x[hidden], y[hidden]])[:, torch.randperm(int(hidden.sum()), generator=generator)])
         need -= found[-1].shape[1]
-        if need <= 0:
+        if need <= 0 or need == count:  # enough, or none at all
             break
     pairs = torch.cat(found, 1)[:, :count]
     if not pairs.shape[1]:

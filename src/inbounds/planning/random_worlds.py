@@ -11,7 +11,7 @@ from .shortest import ShortestPaths
 from .worlds import BoxWorld, SphereWorld
 
 LOW, HIGH = (0.0, 0.0), (4.0, 3.0)
-RADII = (0.2, 0.6)
+RADII = (0.15, 0.6)
 
 
 def random_worlds(count: int, discs: tuple[int, int] = (3, 8), seed: int = 0) -> BoxWorld:
@@ -37,10 +37,10 @@ def random_worlds(count: int, discs: tuple[int, int] = (3, 8), seed: int = 0) ->
 
 
 def random_caps(count: int, caps: tuple[int, int] = (1, 3), seed: int = 0) -> SphereWorld:
-    """A batch of spheres with caps of 0.3 to 0.8 radians."""
+    """A batch of spheres with caps of 0.2 to 1.1 radians, not all of them separate."""
     g = torch.Generator().manual_seed(seed)
     centers = torch.randn(count, caps[1], 3, generator=g, dtype=torch.float64)
-    angles = 0.3 + 0.5 * torch.rand(count, caps[1], generator=g, dtype=torch.float64)
+    angles = 0.2 + 0.9 * torch.rand(count, caps[1], generator=g, dtype=torch.float64)
     number = torch.randint(caps[0], caps[1] + 1, (count, 1), generator=g)
     return SphereWorld(centers, torch.where(torch.arange(caps[1]) < number, angles, 0.0))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -16,8 +17,6 @@ class Roadmap:
     """Planner. Half of the nodes are uniform, the others lie close to obstacles, where narrow passages are."""
 
     def __init__(self, world: World, nodes: int = 1000, seed: int = 0):
-        from scipy.sparse.csgraph import dijkstra
-
         self.world, g = world, torch.Generator().manual_seed(seed)
         uniform = world.sample(nodes, generator=g)
         near = uniform[nodes // 2 :]
@@ -31,10 +30,16 @@ class Roadmap:
         seen = torch.cat(
             [world.sees(self.nodes[i], self.nodes[j]) for i, j in zip(a.split(200_000), b.split(200_000), strict=True)]
         )
-        D = torch.zeros(nodes, nodes, dtype=torch.float64)
-        D[a[seen], b[seen]] = world.distance(self.nodes[a[seen]], self.nodes[b[seen]]).clamp(min=1e-12)
-        length, before = dijkstra((D + D.mT).numpy(), directed=False, return_predecessors=True)
-        self.lengths, self.before = torch.from_numpy(length), torch.from_numpy(before).long()
+        self.edges = torch.zeros(nodes, nodes, dtype=torch.float64)  # 0: none
+        far = world.distance(self.nodes[a[seen]], self.nodes[b[seen]]).clamp(min=1e-12)
+        self.edges[a[seen], b[seen]] = self.edges[b[seen], a[seen]] = far
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Between all nodes."""
+        from scipy.sparse.csgraph import dijkstra
+
+        return torch.from_numpy(dijkstra(self.edges.numpy(), directed=False))
 
     def _ends(self, x: Tensor) -> Tensor:
         """Distance to every node that is seen, else inf: (rows, nodes)."""
@@ -53,15 +58,28 @@ class Roadmap:
         x, y = ready(self.world, x, y, snap)
         straight = self.world.sees(x, y)
         out, back = self._ends(x), self._ends(y)
-        by_end = [(a[:, None] + self.lengths).min(0) for a in out]  # least over the first node, for every last one
-        value = torch.stack([v for v, _ in by_end]) + back if len(x) else out
-        best, last = value.min(1) if len(x) else (out[:, 0], out[:, 0].long())
-        first = torch.stack([w for _, w in by_end]).gather(1, last[:, None])[:, 0] if len(x) else last
-        reached = straight | torch.isfinite(best)
-        route, node = [y], torch.where(reached & ~straight, last, -1)
-        while bool((node >= 0).any()):
-            route.append(torch.where((node >= 0)[:, None], self.nodes[node], route[-1]))
-            node = torch.where((node == first) | (node < 0), -1, self.before[first, node.clamp(min=0)])
-        points = torch.stack([x, *reversed(route)], 1)
-        points = torch.where(reached[:, None, None], points, x[:, None])
-        return Path.of(self.world, points, reached)
+        routes = [[] if seen else self._route(a, b) for seen, a, b in zip(straight.tolist(), out, back, strict=True)]
+        reached = straight | torch.tensor([bool(r) for r in routes], dtype=torch.bool)
+        most = max([len(r) for r in routes], default=0)
+        filled = [r + r[-1:] * (most - len(r)) if r else [-1] * most for r in routes]
+        index = torch.tensor(filled, dtype=torch.long).reshape(len(x), most)
+        between = torch.where((index < 0)[..., None], y[:, None], self.nodes[index])
+        points = torch.cat([x[:, None], between, y[:, None]], 1)
+        return Path.of(self.world, torch.where(reached[:, None, None], points, x[:, None]), reached)
+
+    def _route(self, out: Tensor, back: Tensor) -> list[int]:
+        """The nodes of a shortest way; empty if there is none. out, back: lengths from start and target to nodes, inf: hidden."""
+        from scipy.sparse.csgraph import dijkstra
+
+        n = len(self.nodes)
+        graph = torch.zeros(n + 2, n + 2, dtype=torch.float64)
+        graph[:n, :n] = self.edges
+        graph[n, :n], graph[n + 1, :n] = (torch.where(torch.isinf(e), 0.0, e.clamp(min=1e-12)) for e in (out, back))
+        length, before = dijkstra(graph.numpy(), directed=False, indices=n, return_predecessors=True)
+        if math.isinf(length[n + 1]):
+            return []
+        route, node = [], int(before[n + 1])
+        while node != n:
+            route.append(node)
+            node = int(before[node])
+        return route[::-1]

@@ -113,6 +113,12 @@ class ShortestPaths:
         length, direction = (torch.cat(p, k) for p in zip(*parts, strict=True))
         return length.reshape(x.shape[:-1]), direction.reshape(x.shape)
 
+    def _onwards(self, from_end: Tensor) -> Tensor:
+        """From the end of each tangent to y, by any others: (*worlds, Q, N)."""
+        rows = max(1, CHUNK // max(1, from_end.numel()))
+        parts = [(b[..., None, :, :] + from_end[..., None, :]).amin(-1) for b in self.between.split(rows, -2)]
+        return torch.cat(parts, -1)
+
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
         return self.solve(x, y)[0]
 
@@ -146,8 +152,7 @@ class ShortestPaths:
             from_end = l1[..., last] + self._arc(
                 self.j, self.sj, spread(self.arrive, queries).expand(*flat[:-1], -1), a1[..., last]
             )
-            rest = (self.between[..., None, :, :] + from_end[..., None, :]).amin(-1)  # end of b to y
-            through = into + rest
+            through = into + self._onwards(from_end)
             many = torch.full_like(total, math.inf)
             total = torch.minimum(total, many.scatter_reduce(-1, first.expand(through.shape), through, "amin"))
         return total, out.direction.flatten(-3, -2)

@@ -21,6 +21,8 @@ from .worlds import TURN, World
 MOST = 16  # obstacles
 SOFT = 0.03  # lengths that differ by so little are equally good
 TINY = 1e-9
+ATTEMPTS = 4
+TWICE = 2  # a way that was taken so often leads nowhere
 AGAIN = 3.0  # by how much the score of a way falls each time it is taken: no circles
 OWN, OTHER = 13, 7  # features
 
@@ -39,8 +41,8 @@ class Ways:
     others: Tensor  # (rows, m, 2, m, features) of every obstacle as seen from it
 
     @classmethod
-    def at(cls, true: World, inner: World, x: Tensor, y: Tensor, step: Tensor) -> Ways:
-        """`inner` is the world inflated for steps so long, (rows,)."""
+    def at(cls, true: World, inner: World, x: Tensor, y: Tensor, step: Tensor, exits: Tensor) -> Ways:
+        """`inner` is the world inflated for steps so long, (rows,); exits(inner): rims are not followed past one."""
         w, n = inner, x.shape[-1]
         shape = (*w.sizes.shape, 2)
         c, r = w.centers[:, :, None].expand(*shape, n), w.sizes[:, :, None].expand(shape)
@@ -52,11 +54,14 @@ class Ways:
         touch = torch.where(at_rim[..., None], w.rim_point(c, r, angle), touch)
         length = torch.where(at_rim, w.distance(a, touch), length)
         there = length <= TINY
+        leave, _, _, back, _ = w.tangents(c, r, side, b, zero, side)
         chord = 1.99 * torch.asin((torch.sin(0.5 * step)[:, None, None] / speed).clamp(max=0.7))  # a little less than allowed
+        ends = torch.cat([exits, w.angle(c, leave)[..., None]], -1)
+        until = (side[..., None] * (ends - angle[..., None])) % TURN
+        chord = torch.minimum(chord, torch.where(until > 1e-6, until, TURN).amin(-1))
         following = torch.where(there[..., None], w.rim_point(c, r, angle + side * chord), touch)
         opened = w.wrapped[:, :, None] & (real | at_rim) & true.sees(a, following)
         # alone in the world, obstacle i would make the way this long
-        leave, _, _, back, _ = w.tangents(c, r, side, b, zero, side)
         turn = (side * (w.angle(c, leave) - w.angle(c, touch))) % TURN
         turn = torch.where(turn > TURN - 1e-6, 0.0, turn)
         straight = w.distance(x, y)[:, None, None].expand(shape)
@@ -67,6 +72,20 @@ class Ways:
         return cls(
             following, there, opened, torch.stack([t.float() for t in own], -1), others(true, frame, side, touch, leave, b)
         )
+
+
+def exits(inner: World) -> Tensor:
+    """Angles at which tangents to others leave rim i with obstacle i on side s: (*worlds, m, 2, 2m), NaN where there is none."""
+    c, r = inner.centers, inner.sizes
+    m, n = c.shape[-2:]
+    shape = (*c.shape[:-2], m, 2, m, 2)
+    side = torch.tensor([1.0, -1.0], dtype=c.dtype)
+    ci, cj = c[..., :, None, None, None, :].expand(*shape, n), c[..., None, None, :, None, :].expand(*shape, n)
+    ri, rj = r[..., :, None, None, None].expand(shape), r[..., None, None, :, None].expand(shape)
+    a, _, _, _, real = inner.tangents(ci, ri, side[:, None, None].expand(shape), cj, rj, side.expand(shape))
+    present = inner.wrapped[..., :, None, None, None] & inner.wrapped[..., None, None, :, None]
+    own = torch.eye(m, dtype=torch.bool)[:, None, :, None]
+    return torch.where(real & present & ~own, inner.angle(ci, a), math.nan).flatten(-2)
 
 
 class Frame:
@@ -128,7 +147,7 @@ class Around:
         world: World,
         net: SideNet,
         step: float = 0.2,
-        max_steps: int = 100,
+        max_steps: int = 60,
         fallback: Callable[[World], Planner] | None = None,
     ):
         if world.sizes.shape[-1] > MOST:
@@ -139,36 +158,50 @@ class Around:
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
         x, y = ready(self.world, x, y, snap)
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
-        step = true.safe_steps(self.step)
-        taken = torch.zeros(len(x), 2 * true.sizes.shape[-1])
+        step, taken = true.safe_steps(self.step), torch.zeros(len(x), 2 * true.sizes.shape[-1])
+        self._exits = exits(true.inflate(step))
+        points, reached = x[:, None], torch.zeros(len(x), dtype=torch.bool)
+        for _ in range(ATTEMPTS):  # what led nowhere counts less the next time
+            lost = (~reached).nonzero()[:, 0]
+            if not len(lost):
+                break
+            tried, there = self._roll(true, x, y, step, taken.clamp_(max=1), lost)
+            k = max(points.shape[1], tried.shape[1])
+            points = padded(points, k).index_copy(0, lost, padded(tried, k))
+            reached[lost] = there
+        return self._rescue(Path.of(true, points, reached), true, x, y)
+
+    def _roll(self, true: World, x: Tensor, y: Tensor, step: Tensor, taken: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Move after move for some rows: the points, and who arrived."""
         last = torch.full((len(x),), -1)
-        points, reached, live, now = [x], torch.zeros(len(x), dtype=torch.bool), torch.arange(len(x)), x
+        points, reached, live, now = [x[rows]], torch.zeros(len(rows), dtype=torch.bool), torch.arange(len(rows)), x[rows]
         for _ in range(self.max_steps):
-            seen = true[live].sees(now, y[live])
-            following, stuck = y[live].clone(), torch.zeros_like(seen)
+            which = rows[live]
+            seen = true[which].sees(now, y[which])
+            following, stuck = y[which].clone(), torch.zeros_like(seen)
             hidden = (~seen).nonzero()[:, 0]
             if len(hidden):
-                rows = live[hidden]
-                following[hidden], stuck[hidden] = self._choose(true[rows], now[hidden], y[rows], step[rows], taken, last, rows)
+                r = which[hidden]
+                following[hidden], stuck[hidden] = self._choose(true[r], now[hidden], y[r], step[r], taken, last, r)
             points.append(points[-1].index_copy(0, live, following))
             reached[live[seen]] = True
             live, now = live[~seen & ~stuck], following[~seen & ~stuck]
             if not len(live):
                 break
-        return self._rescue(Path.of(true, torch.stack(points, 1), reached), true, x, y)
+        return torch.stack(points, 1), reached
 
     def _choose(self, w: World, x: Tensor, y: Tensor, step: Tensor, taken: Tensor, last: Tensor, rows: Tensor):
         """Where to, and which rows have no way left. Not back along a rim; ways that were taken before count less."""
-        ways = Ways.at(w, w.inflate(step), x, y, step)
+        ways = Ways.at(w, w.inflate(step), x, y, step, self._exits[rows])
         score = self.net(ways, w.sizes > 0).flatten(1) - AGAIN * taken[rows]
         back, each = (last[rows] ^ 1).clamp(min=0), torch.arange(len(rows))
         turned = (last[rows] >= 0) & ways.there.flatten(1)[each, back]
         score[each[turned], back[turned]] = -torch.inf
         value, best = score.max(1)
+        stuck = torch.isinf(value) | (taken[rows, best] >= TWICE)
         arrives = ~ways.there.flatten(1)[each, best]
         taken[rows[arrives], best[arrives]] += 1
         last[rows] = best
-        stuck = torch.isinf(value)
         return torch.where(stuck[:, None], x, ways.next.flatten(1, 2)[each, best]), stuck
 
     def _rescue(self, path: Path, true: World, x: Tensor, y: Tensor) -> Path:
@@ -224,7 +257,7 @@ def lessons(world: World, queries: int, seed: int, step: float = 0.2) -> Lessons
     total, _ = ShortestPaths(inner).ways(x, y)
     row, query = (~world.sees(x, y) & torch.isfinite(total).any(-1)).nonzero().mT
     w, s, lengths = world[row], steps[row], total[row, query].unflatten(-1, (m, 2)).float()
-    ways = Ways.at(w, w.inflate(s), x[row, query], y[row, query], s)
+    ways = Ways.at(w, w.inflate(s), x[row, query], y[row, query], s, exits(inner)[row])
     found = Lessons(ways, w.sizes > 0, torch.where(ways.open, lengths, math.inf))
     usable = torch.isfinite(found.lengths).flatten(1).any(1).nonzero()[:, 0]
     return Lessons(*found.batch(usable))
@@ -239,14 +272,14 @@ def train_sides(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> SideNet:
-    """Cross entropy against the ways of least length, on these worlds; else on random ones with 3 to 8 discs or 1 to 3 caps."""
+    """Cross entropy against the ways of least length, on these worlds; else on random ones with 3 to 8 discs or 1 to 4 caps."""
     torch.manual_seed(seed)
     net, g = SideNet(), torch.Generator().manual_seed(seed)
     if worlds is not None:
         groups = [worlds if worlds.centers.dim() == 3 else worlds[None]]
     else:
         groups = [random_worlds(count // 8, (m, m), seed=1000 + 7 * seed + m) for m in range(3, 9)]
-        groups += [random_caps(count // 8, (1, 3), seed=1000 + 7 * seed)]
+        groups += [random_caps(count // 4, (1, 4), seed=1000 + 7 * seed)]
     data = []
     for k, group in enumerate(groups):
         data.append(lessons(group, queries, seed + k))
