@@ -21,9 +21,6 @@ from .worlds import TURN, World
 MOST = 16  # obstacles
 SOFT = 0.03  # lengths that differ by so little are equally good
 TINY = 1e-9
-ATTEMPTS = 4
-TWICE = 2  # a way that was taken so often leads nowhere
-AGAIN = 3.0  # by how much the score of a way falls each time it is taken: no circles
 OWN, OTHER = 13, 7  # features
 
 
@@ -158,49 +155,35 @@ class Around:
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
         x, y = ready(self.world, x, y, snap)
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
-        step, taken = true.safe_steps(self.step), torch.zeros(len(x), 2 * true.sizes.shape[-1])
+        step, taken = true.safe_steps(self.step), torch.zeros(len(x), 2 * true.sizes.shape[-1], dtype=torch.bool)
         self._exits = exits(true.inflate(step))
-        points, reached = x[:, None], torch.zeros(len(x), dtype=torch.bool)
-        for _ in range(ATTEMPTS):  # what led nowhere counts less the next time
-            lost = (~reached).nonzero()[:, 0]
-            if not len(lost):
-                break
-            tried, there = self._roll(true, x, y, step, taken.clamp_(max=1), lost)
-            k = max(points.shape[1], tried.shape[1])
-            points = padded(points, k).index_copy(0, lost, padded(tried, k))
-            reached[lost] = there
-        return self._rescue(Path.of(true, points, reached), true, x, y)
-
-    def _roll(self, true: World, x: Tensor, y: Tensor, step: Tensor, taken: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Move after move for some rows: the points, and who arrived."""
         last = torch.full((len(x),), -1)
-        points, reached, live, now = [x[rows]], torch.zeros(len(rows), dtype=torch.bool), torch.arange(len(rows)), x[rows]
+        points, reached, live, now = [x], torch.zeros(len(x), dtype=torch.bool), torch.arange(len(x)), x
         for _ in range(self.max_steps):
-            which = rows[live]
-            seen = true[which].sees(now, y[which])
-            following, stuck = y[which].clone(), torch.zeros_like(seen)
+            seen = true[live].sees(now, y[live])
+            following, stuck = y[live].clone(), torch.zeros_like(seen)
             hidden = (~seen).nonzero()[:, 0]
             if len(hidden):
-                r = which[hidden]
-                following[hidden], stuck[hidden] = self._choose(true[r], now[hidden], y[r], step[r], taken, last, r)
+                rows = live[hidden]
+                following[hidden], stuck[hidden] = self._choose(true[rows], now[hidden], y[rows], step[rows], taken, last, rows)
             points.append(points[-1].index_copy(0, live, following))
             reached[live[seen]] = True
             live, now = live[~seen & ~stuck], following[~seen & ~stuck]
             if not len(live):
                 break
-        return torch.stack(points, 1), reached
+        return self._rescue(Path.of(true, torch.stack(points, 1), reached), true, x, y)
 
     def _choose(self, w: World, x: Tensor, y: Tensor, step: Tensor, taken: Tensor, last: Tensor, rows: Tensor):
-        """Where to, and which rows have no way left. Not back along a rim; ways that were taken before count less."""
+        """Where to, and which rows are lost: no way is open, or the best was taken before. Back along a rim only in dead ends."""
         ways = Ways.at(w, w.inflate(step), x, y, step, self._exits[rows])
-        score = self.net(ways, w.sizes > 0).flatten(1) - AGAIN * taken[rows]
+        score = self.net(ways, w.sizes > 0).flatten(1)
         back, each = (last[rows] ^ 1).clamp(min=0), torch.arange(len(rows))
         turned = (last[rows] >= 0) & ways.there.flatten(1)[each, back]
-        score[each[turned], back[turned]] = -torch.inf
+        score[each[turned], back[turned]] -= 100  # only out of a dead end
         value, best = score.max(1)
-        stuck = torch.isinf(value) | (taken[rows, best] >= TWICE)
         arrives = ~ways.there.flatten(1)[each, best]
-        taken[rows[arrives], best[arrives]] += 1
+        stuck = torch.isinf(value) | (arrives & taken[rows, best])
+        taken[rows[arrives], best[arrives]] = True
         last[rows] = best
         return torch.where(stuck[:, None], x, ways.next.flatten(1, 2)[each, best]), stuck
 
