@@ -15,8 +15,8 @@ TEXT = (ROOT / "README.md").read_text()
 SNIPPETS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
-def test_there_are_eight():
-    assert len(SNIPPETS) == 8
+def test_there_are_nine():
+    assert len(SNIPPETS) == 9
 
 
 @pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))
@@ -53,7 +53,7 @@ def test_the_table_it_quotes_is_the_stored_one():
 
     files = [ROOT / "results" / "table" / f"{d}.json" for d in DATASETS]
     stored = read([f.read_text() for f in files])
-    assert len(stored) == 58
+    assert len(stored) == 70
     assert overview(stored) in TEXT
 
 

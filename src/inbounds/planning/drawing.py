@@ -42,6 +42,8 @@ def animate(world: World, path: Path, out: File, seconds: float = 4.0) -> None:
     frames = 40
     lines = [dense(world, p) for p in path.points]
     ends(axes, path)
+    if isinstance(world, SphereWorld):  # what is behind is not drawn
+        lines = [torch.where(facing(p)[:, None], 1.003 * p, torch.nan) for p in lines]
     dots = [axes.plot(*p[:1].mT.tolist(), "o", color=FREE, ms=6, zorder=6)[0] for p in lines]
     trails = [axes.plot(*p[:1].mT.tolist(), "-", color=FREE, lw=1.6, zorder=5)[0] for p in lines]
 
@@ -134,9 +136,15 @@ def paths(axes, world: World, path: Path) -> None:
 
 
 def ends(axes, path: Path) -> None:
-    start, target = path.points[:, 0].mT.tolist(), path.points[:, -1].mT.tolist()
-    axes.plot(*start, "o", color="black", mfc="white", ms=6, zorder=7, label="start")
-    axes.plot(*target, "x", color="black", ms=6, mew=1.6, zorder=7, label="target")
+    """Circles and crosses; faint on the far side of a sphere."""
+    for points, style in (
+        (path.points[:, 0], {"marker": "o", "mfc": "white"}),
+        (path.points[:, -1], {"marker": "x", "mew": 1.6}),
+    ):
+        near = facing(points) if points.shape[-1] == 3 else torch.ones(len(points), dtype=torch.bool)
+        for rows, alpha in ((near, 1.0), (~near, 0.3)):
+            if bool(rows.any()):
+                axes.plot(*points[rows].mT.tolist(), ls="", color="black", ms=6, zorder=7, alpha=alpha, **style)
 
 
 def _line(axes, world: World, line: Tensor, color: str) -> None:

@@ -26,6 +26,9 @@ def mlp(*sizes: int) -> nn.Sequential:
 class DirectionNet(nn.Module):
     """(x, y) -> the unit direction to leave x in, for targets y that x does not see."""
 
+    middle: Tensor
+    span: Tensor
+
     def __init__(self, world: World, width: int = 128):
         super().__init__()
         n = world.dim
@@ -124,8 +127,8 @@ def train_one_step(
     world: World,
     lam: float = 9.0,
     geodesic: bool = False,
-    steps: int = 4_000,
-    batch: int = 1_000,
+    steps: int = 2_000,
+    batch: int = 500,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> OneStepNet:
