@@ -118,11 +118,11 @@ def fixed(name: str, seconds: float, peers: str | None) -> dict:
             found[title]["mse_to_closed_form"] = float(off)
             print(f"{name:13} {title}: squared distance from the closed form {float(off):.1e}")
     inner = pl.Certified(world, lambda a, b: a).inner
-    for labels in ("roadmap", "exact"):
-        net, spent = trained(lambda labels=labels: pl.train_direction(inner, labels))
+    for labels, many in (("roadmap", 20_000), ("exact", 150_000)):
+        net, spent = trained(lambda labels=labels, many=many: pl.train_direction(inner, labels, many))
         add(f"directions, {labels} labels", pl.Certified(world, net, fallback=pl.roadmap(world)), spent)
     net, spent = trained(lambda: pl.train_sides(world, queries=20_000, steps=1_500))
-    planner = pl.Around(world, net, fallback=lambda w: pl.Roadmap(w, 400))
+    planner = pl.Around(world, net, fallback=lambda w: pl.Roadmap(w, 150))
     best = add("sides, trained here", planner, spent)
     add("sides, trained here, float32", planner, spent, torch.float32)
     tight, more = timed(lambda: pl.pull_tight(world, best))
@@ -130,7 +130,7 @@ def fixed(name: str, seconds: float, peers: str | None) -> dict:
         tight, shortest, found["sides, trained here"]["ms_per_query"] + 1e3 * more / PAIRS, spent
     )
     show(name, "sides, pulled tight", found["sides, pulled tight"])
-    add("sides, as shipped", pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 400)))
+    add("sides, as shipped", pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 150)))
     add("roadmap, 1,000 nodes", pl.Roadmap(world))
     if peers and name != "sphere":
         found |= rivals(
@@ -162,8 +162,8 @@ def unseen(seconds: float, peers: str | None) -> dict:
     net = pl.load_sides()
     for title, fallback, dtype in (
         ("sides, as shipped, no fallback", None, torch.float64),
-        ("sides, as shipped", lambda w: pl.Roadmap(w, 400), torch.float64),
-        ("sides, as shipped, float32", lambda w: pl.Roadmap(w, 400), torch.float32),
+        ("sides, as shipped", lambda w: pl.Roadmap(w, 150), torch.float64),
+        ("sides, as shipped, float32", lambda w: pl.Roadmap(w, 150), torch.float32),
     ):
         path, spent = timed(
             lambda fallback=fallback, dtype=dtype: pl.Around(every, net, fallback=fallback).plan(x.to(dtype), y.to(dtype))
