@@ -18,7 +18,7 @@ import torch
 from inbounds.train.store import Busy, Run, Store, StoreError, key, publish, publish_tensors, read_tensors
 from inbounds.train.work import work
 
-ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "40"]
+ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "80"]
 
 
 def command(out, *extra):
