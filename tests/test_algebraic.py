@@ -4,10 +4,13 @@ import math
 
 import pytest
 import torch
+from scipy.optimize import nnls
 
 import inbounds as ib
 from inbounds.learned.algebraic import CHARTS, Nearest
+from inbounds.learned.balls import smallest_ball
 from inbounds.learned.charts import free_directions
+from inbounds.learned.christoffel import region
 from inbounds.learned.polynomials import Monomials, Polynomials
 from inbounds.learned.quadric import Quadric
 
@@ -101,6 +104,50 @@ def test_on_a_thin_ellipsoid_newton_from_the_nearest_sample_is_not_nearer():
     assert gained.median() < 1e-9
 
 
+# --- balls -------------------------------------------------------------------------------------------------------
+GRID = torch.stack(torch.meshgrid(*[torch.arange(4.0, dtype=F64)] * 3, indexing="ij"), -1).reshape(-1, 3)
+
+
+@pytest.mark.parametrize(
+    "w",
+    [
+        normal(20, 1),
+        normal(30, 2),
+        normal(3000, 3),
+        normal(40, 12),
+        normal(10, 12),
+        GRID,
+        GRID[:, :2],
+        ib.Sphere(3).sample(500).double(),
+    ],
+    ids=lambda w: f"{len(w)}x{w.shape[1]}",
+)
+def test_the_smallest_ball(w):
+    """A ball around points is the smallest if its centre is a mean, with weights >= 0, of those that touch it."""
+    c, r = smallest_ball(w)
+    d = (w - c).norm(dim=1)
+    assert d.max() <= r * (1 + 1e-14)
+    touching = w[d >= r * (1 - 1e-7)]
+    A = torch.cat([touching, torch.ones(len(touching), 1, dtype=F64)], 1).mT
+    assert nnls(A.numpy(), torch.cat([c, torch.ones(1, dtype=F64)]).numpy())[1] < 1e-6 * r
+
+
+@pytest.mark.parametrize(("n", "thin", "round_"), [(2, 1.0, True), (2, 0.98, False), (5, 1.0, True), (5, 0.97, False)])
+def test_samples_of_a_ball_give_a_ball_and_others_do_not(n, thin, round_):
+    s = ib.Ball(n).sample(4000, dtype=F64, generator=torch.Generator().manual_seed(2))
+    s[:, 0] *= thin
+    F = region(s, 1, s.abs().amax(0))
+    q = Quadric.of(
+        Polynomials(torch.zeros(0, 1, dtype=F64), Monomials(n, 0), torch.ones(n, dtype=F64)),
+        Polynomials(F, Monomials(n, 1), s.abs().amax(0)),
+        0,
+    )
+    axes = q.a.rsqrt()
+    assert (axes.max() - axes.min() < 1e-9) == round_
+    assert (axes - torch.tensor([thin] + [1.0] * (n - 1), dtype=F64).sort(descending=True).values).abs().max() < 0.01
+    assert (torch.cat([torch.ones(len(s), 1), s / s.abs().amax(0)], 1) @ F.mT).square().sum(1).max() <= 1 + 1e-12
+
+
 # --- where to start ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("n", [1, 64, 65, 1000])
 def test_the_nearest_sample(n):
@@ -176,7 +223,7 @@ def test_training_is_near_and_everything_else_exact(name):
 
 
 def test_points_far_from_all_samples_leave_the_charts():
-    """A band around the equator tells the sphere; the poles are far from it."""
+    """Half of a torus tells all of it; the other half is far from every sample."""
     s = torus(2500)
     s = s[s[:, 0] > 0.5]
     M = ib.fit(s, method="algebraic").train()

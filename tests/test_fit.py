@@ -123,6 +123,8 @@ def test_what_the_report_says(capsys):
     said = capsys.readouterr().out
     assert "x3^2 + x2^2 + x1^2 - 1 = 0" in said and "dimension 2 in 3 coordinates" in said
     assert M.info["equations"] == ["x3^2 + x2^2 + x1^2 - 1 = 0"]
+    disk = fitted("disk").info
+    assert disk["inequality"].startswith("x2^2 + x1^2") and f"inequality: {disk['inequality']}" in disk["text"]
     assert fitted("so3").info["dimension"] == 3 and fitted("se3").info["affine_dimension"] == 12
     assert json.loads(json.dumps(M.info)) == M.info
 
@@ -165,7 +167,7 @@ def test_support_closure_or_sampled():
     rim = ib.SphereMinusCaps(torch.tensor([[0.0, 0.0, -1.0]]), torch.tensor([2 * math.pi / 3]))
     x = noise(cap[:300], 0.1)
     assert float((M.project(x) - rim.project(x)).square().mean()) < 1e-4
-    assert ib.fit(draw("sphere", 1500), support="sampled").info["inequality"] is False
+    assert ib.fit(draw("sphere", 1500), support="sampled").info["inequality"] == ""
 
 
 @pytest.mark.parametrize(("a", "b"), [(1e-3, 0.0), (1e3, 0.0), (1.0, 100.0)])

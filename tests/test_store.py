@@ -18,7 +18,7 @@ import torch
 from inbounds.train.store import Busy, Run, Store, StoreError, key, publish, publish_tensors, read_tensors
 from inbounds.train.work import work
 
-ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "80"]
+ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "40"]
 
 
 def command(out, *extra):
@@ -91,8 +91,16 @@ def test_two_processes_share_a_store(tmp_path, undisturbed):
 
 
 def test_ctrl_c_is_clean_and_loses_nothing(tmp_path, undisturbed):
+    def listening():  # a shell's background jobs inherit that SIGINT is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     process = subprocess.Popen(
-        command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command(tmp_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=listening,
     )
     _wait_for(lambda: list(tmp_path.glob("runs/*/checkpoint.safetensors")))
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too

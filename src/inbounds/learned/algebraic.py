@@ -16,7 +16,7 @@ from .quadric import Quadric
 from .vanishing import ROUNDING
 
 STEPS = 25  # of Newton's method with safeguards, in eager mode
-PLAIN_STEPS = 6  # without them; almost all rows need 3 or 4
+PLAIN_STEPS = 6  # without them, at most
 STIFF = 1e6  # weight of the equations in a plain step
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 CHUNK = 8_192  # rows at once

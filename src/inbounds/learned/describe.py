@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -39,8 +40,8 @@ def describe(
         "size": data.unit,
         "flat": data.flat,
         "noise": _noise(M, data, dim, chosen),
-        "equations": readable(M) if isinstance(M, Algebraic) else [],
-        "inequality": isinstance(M, Algebraic) and bool(len(M.F)),
+        "equations": equations(M) if isinstance(M, Algebraic) else [],
+        "inequality": inequality(M) if isinstance(M, Algebraic) else "",
         "candidates": [_line(c, c is chosen) for c in candidates],
         "seconds": round(seconds, 2),
     }
@@ -88,6 +89,7 @@ def text(M: LearnedSet, info: dict[str, Any]) -> str:
     ]
     lines += [info["verdict"]] if info["verdict"] else []
     lines += [f"equation: {e}" for e in info["equations"]]
+    lines += [f"inequality: {info['inequality']}"] if info["inequality"] else []
     if info["noise"] is not None:
         lines.append(f"noise across the set: {info['noise']:.2g} per coordinate (size of the set {info['size']:.3g})")
     if info["reach"] is not None:
@@ -120,31 +122,42 @@ def reach(M: LearnedSet, data: Samples, noise: float | None) -> float | None:
 
 
 # --- polynomials for readers -------------------------------------------------------------------------------------
-def readable(M: Algebraic) -> list[str]:
-    """The equations in the samples' own coordinates, if they are few and short."""
-    r = len(M.C)
-    identity = torch.eye(M.frame.shape[0], dtype=torch.float64)
-    if not 0 < r <= 3 or M.degree > 6 or not all(bool((identity == col).all(1).any()) for col in M.frame.mT[:, None]):
+def equations(M: Algebraic) -> list[str]:
+    """If they are few and short."""
+    if not 0 < len(M.C) <= 3 or M.degree > 6:
         return []
+    return [f"{p} = 0" for p in _readable(M, M._p.values, M.degree)]
+
+
+def inequality(M: Algebraic) -> str:
+    """If it is a ball or an ellipsoid."""
+    if M.inner != 1:
+        return ""
+    return "".join(f"{p} <= 0" for p in _readable(M, lambda w: M._f.values(w).square().sum(1, keepdim=True) - 1, 2))
+
+
+def _readable(M: Algebraic, values: Callable[[Tensor], Tensor], degree: int) -> list[str]:
+    """Polynomials (rows, r), known by their values, in the samples' own coordinates."""
+    identity = torch.eye(M.frame.shape[0], dtype=torch.float64)
     middle = M.center @ M.frame
-    if float(middle.norm()) > 10 * M.unit:  # far from the origin the terms cancel
+    own = all(bool((identity == col).all(1).any()) for col in M.frame.mT[:, None])
+    if not own or float(middle.norm()) > 10 * M.unit:  # far from the origin the terms cancel
         return []
     names = [f"x{int(col.argmax()) + 1}" for col in M.frame.mT]
-    C = _expanded(M)
-    C = _echelon(C) if r > 1 else C
+    C = _expanded(M, values, degree)
+    C = _echelon(C) if len(C) > 1 else C
     extent = float(middle.abs().max() + M.unit * M.scale.max())
-    texts = [_polynomial(row, Monomials(M.n, M.degree).exponents, names, extent) for row in C]
+    texts = [_polynomial(row, Monomials(M.n, degree).exponents, names, extent) for row in C]
     return [t for t in texts if t]
 
 
-def _expanded(M: Algebraic) -> Tensor:
+def _expanded(M: Algebraic, values: Callable[[Tensor], Tensor], degree: int) -> Tensor:
     """Coefficients in x instead of (x - center) / scale: by interpolation at random points."""
-    monomials = Monomials(M.n, M.degree)
+    monomials = Monomials(M.n, degree)
     g = torch.Generator().manual_seed(0)
     x = M.unit * torch.randn(3 * len(monomials), M.n, generator=g, dtype=torch.float64)
-    values = M._p.values((x - M.center @ M.frame) / M.unit)
     powers = M.unit ** torch.tensor([float(sum(a)) for a in monomials.exponents], dtype=torch.float64)
-    return torch.linalg.lstsq(monomials(x / M.unit), values).solution.mT / powers
+    return torch.linalg.lstsq(monomials(x / M.unit), values((x - M.center @ M.frame) / M.unit)).solution.mT / powers
 
 
 def _echelon(C: Tensor) -> Tensor:
@@ -173,7 +186,7 @@ def _polynomial(c: Tensor, exponents: list[tuple[int, ...]], names: list[str], e
         return ""
     lead = terms[0][0]
     words = [_term(v / lead, a, names, i == 0) for i, (v, a) in enumerate(terms)]
-    return " ".join(words) + " = 0"
+    return " ".join(words)
 
 
 def _term(v: float, a: tuple[int, ...], names: list[str], first: bool) -> str:
