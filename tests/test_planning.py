@@ -194,8 +194,10 @@ def test_disconnected_pairs_are_infinitely_far():
 
 
 def test_exact_paths_in_boxes_of_higher_dimension_are_refused():
-    with pytest.raises(ValueError, match="plane and on the sphere"):
-        pl.ShortestPaths(pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5] * 3], [0.2]))
+    world = pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5] * 3], [0.2])
+    for make in (pl.ShortestPaths, pl.Exact, lambda w: pl.Around(w, pl.load_sides())):
+        with pytest.raises(ValueError, match="the plane or the sphere, got a box of dimension 3. Use Roadmap"):
+            make(world)
 
 
 # --- planners --------------------------------------------------------------------------------------------------

@@ -100,9 +100,7 @@ def _point(text: str, world: World, name: str) -> Tensor:
 
 
 def _print(world: World, path: Path, seconds: float) -> None:
-    shortest = (
-        ShortestPaths(world).distance(path.points[:, 0], path.points[:, -1]) if world.dim == 2 or world.scale == 1 else None
-    )
+    shortest = ShortestPaths(world).distance(path.points[:, 0], path.points[:, -1]) if world.is_surface else None
     for k in range(len(path.points)):
         a, b = (", ".join(f"{v:.3f}" for v in p.tolist()) for p in (path.points[k, 0], path.points[k, -1]))
         if not bool(path.reached[k]):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .worlds import TURN, SphereWorld, World
+from .worlds import TURN, World
 
 CHUNK = 2**22  # numbers of the largest table at once
 
@@ -32,8 +32,7 @@ class ShortestPaths:
     """
 
     def __init__(self, world: World):
-        if world.dim != 2 and not isinstance(world, SphereWorld):
-            raise ValueError(f"Shortest paths are exact in the plane and on the sphere, got a box of dimension {world.dim}.")
+        world.need_surface("Shortest paths")
         self.world = world
         c, r = world.centers, world.sizes
         self.m = m = r.shape[-1]
@@ -71,7 +70,7 @@ class ShortestPaths:
         return torch.where(hidden.any(-1), math.inf, sweep * speed)
 
     def _all_pairs(self) -> Tensor:
-        """(*worlds, N, N), by Floyd and Warshall."""
+        """(*worlds, N, N), by Floyd and Warshall among the tangents that are free."""
         n = len(self.i)
         same = (self.j[:, None] == self.i[None]) & (self.sj[:, None] == self.si[None])
         b, c = same.nonzero().mT
@@ -80,9 +79,15 @@ class ShortestPaths:
             arcs = self._arc(self.i[c], self.si[c], self.arrive[..., b], self.leave[..., c])
             D[..., b, c] = arcs + self.length[..., c] + torch.where(torch.isinf(self.length[..., b]), math.inf, 0.0)
         D.diagonal(dim1=-2, dim2=-1).zero_()
-        for k in range(n):
-            D = torch.minimum(D, D[..., :, k, None] + D[..., None, k, :])
-        return D
+        free = torch.isfinite(self.length)
+        most = int(free.sum(-1).max()) if n else 0
+        order = free.byte().argsort(dim=-1, descending=True, stable=True)[..., :most]
+        rows = order[..., None].expand(*order.shape, n)
+        some = D.gather(-2, rows)
+        among = some.gather(-1, order[..., None, :].expand(*order.shape, most))
+        for k in range(most):
+            among = torch.minimum(among, among[..., :, k, None] + among[..., None, k, :])
+        return D.scatter(-2, rows, some.scatter(-1, order[..., None, :].expand(*order.shape, most), among))
 
     # --- queries -----------------------------------------------------------------------------------------
     def _touches(self, x: Tensor, outwards: bool) -> Touches:

@@ -147,6 +147,7 @@ class Around:
         max_steps: int = 60,
         fallback: Callable[[World], Planner] | None = None,
     ):
+        world.need_surface("Around")
         if world.sizes.shape[-1] > MOST:
             raise ValueError(f"Around asked for at most {MOST} obstacles, got {world.sizes.shape[-1]}. Use Roadmap(world).")
         self.world, self.net, self.step, self.max_steps, self.fallback = world, net, step, max_steps, fallback

@@ -91,28 +91,37 @@ class World(ABC):
     def grown(self, margin: float) -> World:
         """Every obstacle and wall thicker by margin."""
 
-    # --- for shortest paths; in the plane and on the sphere ------------------------------------------------
+    # --- rims, in the plane and on the sphere -------------------------------------------------------------
+    @property
+    @abstractmethod
+    def is_surface(self) -> bool:
+        """Whether obstacles have rims to follow."""
+
+    def need_surface(self, what: str) -> None:
+        if not self.is_surface:
+            raise ValueError(f"{what} asked for the plane or the sphere, got a box of dimension {self.dim}. Use Roadmap(world).")
+
+    @abstractmethod
     def tangents(self, ci: Tensor, ri: Tensor, si: Tensor, cj: Tensor, rj: Tensor, sj: Tensor) -> tuple[Tensor, ...]:
         """The straight way that leaves rim i, obstacle i on its left (s = 1) or right (-1), and meets rim j likewise.
 
         Both touching points, the direction at the first, the length, and whether there is one. A point is a rim of size 0.
         """
-        raise NotImplementedError(f"Tangents are known in the plane and on the sphere, not in dimension {self.dim}.")
 
+    @abstractmethod
     def angle(self, c: Tensor, p: Tensor) -> Tensor:
         """Of p around c, counterclockwise."""
-        raise NotImplementedError
 
-    def rim_point(self, c: Tensor, r: Tensor, angle: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def rim_point(self, c: Tensor, r: Tensor, angle: Tensor) -> Tensor: ...
 
+    @abstractmethod
     def rim_speed(self, r: Tensor) -> Tensor:
         """Length of the rim per radian."""
-        raise NotImplementedError
 
+    @abstractmethod
     def blocked(self) -> tuple[Tensor, Tensor]:
         """Which part of rim i obstacle or wall k hides: middle and half width of the angle, (*worlds, m, k); -1: nothing."""
-        raise NotImplementedError
 
     # --- everything else follows -------------------------------------------------------------------------
     def segment_clearance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -220,7 +229,11 @@ class BoxWorld(World):
         radii = torch.where(self.sizes > 0, self.sizes + margin, 0.0)
         return BoxWorld(self.low + margin, self.high - margin, self.centers, radii)
 
-    # --- for shortest paths: circles in the plane --------------------------------------------------------
+    # --- rims: circles in the plane ----------------------------------------------------------------------
+    @property
+    def is_surface(self) -> bool:
+        return self.dim == 2
+
     def tangents(self, ci, ri, si, cj, rj, sj):
         D = cj - ci
         k = sj * rj - si * ri
@@ -333,7 +346,11 @@ class SphereWorld(World):
     def grown(self, margin):
         return SphereWorld(self.centers, torch.where(self.sizes > 0, self.sizes + margin, 0.0))
 
-    # --- for shortest paths: caps and great circles --------------------------------------------------------
+    # --- rims: caps and great circles ----------------------------------------------------------------------
+    @property
+    def is_surface(self) -> bool:
+        return True
+
     def tangents(self, ci, ri, si, cj, rj, sj):
         """The great circle with unit normal n to the left, n.c = s sin r for both."""
         g = (ci * cj).sum(-1)
