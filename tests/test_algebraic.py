@@ -62,9 +62,16 @@ def test_the_nearest_point_of_an_ellipsoid(a):
     assert (torch.cdist(x, others).amin(1) >= away.norm(dim=1) * (1 - 1e-9) - 1e-9).all()
 
 
-def test_the_centre_of_a_sphere_has_a_nearest_point():
-    q = Quadric.of(of_squares((1.0, 1.0, 1.0)), NONE, 1)
-    assert (q.project(torch.zeros(2, 3, dtype=F64)).norm(dim=1) - 1).abs().max() < 1e-14
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("a", [(1.0, 1.0, 1.0), (1.0, 4.0, 0.25), (2.0, 3.0, 0.0), (9.0, 4.0, 1.0)])
+def test_centre_and_axes_have_a_nearest_point(a, sign):
+    """Whatever the order of the axes, and the sign of the equation."""
+    e = of_squares([sign * v for v in a], level=sign)
+    x = torch.cat([torch.zeros(1, 3, dtype=F64), *(t * torch.eye(3, dtype=F64) for t in (1e-9, 0.1, 0.5, 1.0, 7.0))])
+    y = Quadric.of(e, NONE, 1).project(x)
+    assert e.values(y).abs().max() < 1e-13
+    others = Quadric.of(e, NONE, 1).project(normal(4000, 3, seed=1))
+    assert (torch.cdist(x, others).amin(1) >= (x - y).norm(dim=1) * (1 - 1e-9) - 1e-9).all()
 
 
 @pytest.mark.parametrize("a", [(1.0, 4.0, 0.25), (2.0, 3.0, 0.0)])
@@ -172,7 +179,7 @@ def on_charts(M, x):
     """x in M's own coordinates, its starting samples, and its foot on their charts."""
     w = M._lower(x.reshape(len(x), -1))
     i = M._nearest(w)
-    return w, i, M._charts.foot(w, i)
+    return w, i, M._charts.foot(w, i)[0]
 
 
 def test_charts_are_of_second_order(rotations):
@@ -184,7 +191,7 @@ def test_charts_are_of_second_order(rotations):
     def error(h):
         x = t.samples[i] + (h * u @ t.T[i].mT + b @ t.N[i].mT)[:, 0]
         exact = M._lower(M.project((M.center + M.unit * x @ M.frame.mT).reshape(-1, 3, 3)).reshape(-1, 9))
-        return (t.foot(x, i) - exact).norm(dim=1).median()
+        return (t.foot(x, i)[0] - exact).norm(dim=1).median()
 
     assert error(1.0) < 0.02
     assert error(0.1) < 3e-3 * error(1.0)
@@ -194,12 +201,27 @@ def test_the_derivative_of_a_chart(rotations):
     w, i, _ = on_charts(rotations, ib.SO(3).sample(5, dtype=F64) + 0.1 * normal(5, 3, 3))
     t, h = rotations._charts, 1e-6
     g = normal(5, 9, seed=2)
-    numeric = (t.foot(w + h * g, i) - t.foot(w - h * g, i)) / (2 * h)
-    assert (t.derivative(w, t.foot(w, i), g, i) - numeric).abs().max() < 1e-3  # two steps of Newton are not all
-    assert torch.allclose((t.derivative(w, t.foot(w, i), g, i) * w).sum(), (t.derivative(w, t.foot(w, i), w, i) * g).sum())
+    numeric = (t.foot(w + h * g, i)[0] - t.foot(w - h * g, i)[0]) / (2 * h)
+    y = t.foot(w, i)[0]
+    assert (t.derivative(w, y, g, i) - numeric).abs().max() < 1e-3  # two steps of Newton are not all
+    assert torch.allclose((t.derivative(w, y, g, i) * w).sum(), (t.derivative(w, y, w, i) * g).sum())
 
 
 # --- in training -------------------------------------------------------------------------------------------------
+def test_training_far_beyond_the_focus_is_as_good_as_evaluation():
+    """No chart reaches there; a paraboloid's samples, moved by five times its size."""
+    u = 2 * torch.rand(2000, 2, dtype=F64, generator=torch.Generator().manual_seed(0)) - 1
+    s = torch.cat([u, u.square().sum(1, keepdim=True)], 1)
+    M = ib.fit(s, method="algebraic")
+    x, v = (s[:1000] + 5 * normal(1000, 3)).requires_grad_(), normal(1000, 3, seed=3)
+    exact = M.project(x)
+    (wanted,) = torch.autograd.grad((exact * v).sum(), x)
+    y = M.train().project(x)
+    (got,) = torch.autograd.grad((y * v).sum(), x)
+    assert (y - exact).norm(dim=1).max() < 10 * CHARTS * M.unit
+    assert (got - wanted).norm(dim=1).max() < 0.1 * wanted.norm(dim=1).max()
+
+
 @pytest.mark.parametrize("name", ["so3", "se3", "torus"])
 def test_training_is_near_and_everything_else_exact(name):
     g = torch.Generator().manual_seed(0)

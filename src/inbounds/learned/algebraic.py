@@ -151,10 +151,11 @@ class Algebraic(LearnedSet):
         start = self._charts.start(x, i)
         if not eager():
             return self._blind(x, start, i, None), torch.zeros_like(i, dtype=torch.bool)
-        y = self._charts.foot(x, i)
-        left = eps == CHARTS
-        if bool(left.any()):
-            left = left & (_length(self._values(y, self.W[i], None)) <= CHARTS)
+        y, far = self._charts.foot(x, i)
+        left = (eps == CHARTS) & (far > 0)
+        if bool(left.any()):  # charts are off by e ~ far^3, their slope by 3 e / far: that moves the foot, the more the farther x
+            e = _length(self._values(y, self.W[i], None))
+            left = left & (e * (1 + 3 * _length(x - y) / far) <= CHARTS)
         rows = (~left).nonzero()[:, 0]
         if len(rows) == len(x):
             return self._newton(x, start, i, None, eps, y), left

@@ -8,6 +8,7 @@ from torch import Tensor
 from .polynomials import Polynomials
 
 MOST = 20_000_000  # numbers to keep
+ROUGH = 1e-3  # square of the last step that is still trusted
 
 
 class Charts:
@@ -43,11 +44,14 @@ class Charts:
         """(rows, n, m + f)"""
         return torch.cat([self.T[i], self.free.expand(len(i), *self.free.shape)], 2)
 
-    def foot(self, x: Tensor, i: Tensor) -> Tensor:
-        """The projection of x (rows, n) on the charts i, by two steps of Newton; start() where x lies beyond their focus."""
+    def foot(self, x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        """The projection of x (rows, n) on the charts i, by two steps of Newton, and how far from s along them: (rows,).
+
+        0 where the second step was long; start(), and 0, where x lies beyond their focus.
+        """
         s = self.start(x, i)
         if not self.usable:
-            return s
+            return s, torch.zeros_like(s[:, 0])
         T, N, B = self.T[i], self.N[i], self.B[i]
         d = (x - s)[:, None]
         a, b = d @ T, d @ N
@@ -55,9 +59,11 @@ class Charts:
         bent = _dot(u, B.transpose(1, 2))  # B(u): (rows, k, m)
         rise = 0.5 * u @ bent.mT
         step, convex = _solve(_eye(B) + bent.mT @ bent + _dot(rise - b, B), u - a + (rise - b) @ bent)
-        u = torch.where(sound & convex & (u.square().sum(2, keepdim=True) <= 4 * d.square().sum(2, keepdim=True)), u - step, 0.0)
+        short = u.square().sum(2, keepdim=True) <= 4 * d.square().sum(2, keepdim=True)
+        u = torch.where(sound & convex & short, u - step, 0.0)
         rise = 0.5 * u @ _dot(u, B.transpose(1, 2)).mT
-        return s + (u @ T.mT + rise @ N.mT)[:, 0]
+        far = torch.where(step.square().sum(2) <= ROUGH, torch.linalg.vector_norm(u, dim=2), 0.0)
+        return s + (u @ T.mT + rise @ N.mT)[:, 0], far[:, 0]
 
     def derivative(self, x: Tensor, y: Tensor, g: Tensor, i: Tensor) -> Tensor:
         """D (D^T D + (h - b) B)^{-1} D^T g, D = T + N B(u): the derivative of the projection on the charts, at x with foot y."""

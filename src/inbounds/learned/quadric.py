@@ -32,9 +32,9 @@ class Quadric:
             H, b, c = 2 * J.mT @ J, 2 * v @ J, v @ v - 1
         else:
             return None
-        e, V = torch.linalg.eigh(H)
-        if float(e.sum()) < 0:
-            e, b, c = -e, -b, -c
+        if float(H.trace()) < 0:
+            H, b, c = -H, -b, -c
+        e, V = torch.linalg.eigh(H)  # ascending: the last is the largest
         flat = e.abs() <= FLAT * e.abs().max()
         b = b @ V
         if bool((e[~flat] < 0).any()) or bool((b[flat].abs() > FLAT * b.abs().max()).any()):
