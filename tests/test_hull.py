@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize, nnls
+from scipy.spatial import Delaunay
 
 import inbounds as ib
 from inbounds.learned.base import read
 from inbounds.learned.hull import Hull, foot
+from inbounds.learned.within import Within
 
 
 def points(*shape, seed=0):
@@ -103,6 +105,55 @@ def test_chunks_do_not_matter(monkeypatch):
     monkeypatch.setattr(Hull, "FACETS", 5)
     torch.testing.assert_close(H.project(y), whole, rtol=0, atol=1e-14)
     assert H.project(y[:0]).shape == (0, 3)
+
+
+def test_finite_for_every_finite_point():
+    for d in (2, 3):
+        H, y = Hull.fit(CASES["plane" if d == 2 else "space"]), points(40, d)
+        y = y / y.abs().amax(1, keepdim=True)
+        far = H(torch.finfo(y.dtype).max * y)
+        torch.testing.assert_close((far * y).sum(1), (y @ H.facets.reshape(-1, d).mT).amax(1), rtol=0, atol=1e-7)
+        assert torch.isfinite(H(1.7e308 * torch.ones(1, d, dtype=torch.float64))).all()
+
+
+# --- samples -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", CASES)
+def test_samples_are_uniform(name):
+    """The mean and the covariance are those of the hull, from its simplices: E x = sum v m, E x x^T by the same."""
+    x, n = CASES[name], 20_000
+    H = Hull.fit(x)
+    s = H.sample(n, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert (H.violation(s) == 0).all()
+    V = torch.from_numpy(Delaunay(x.numpy()).simplices).long()
+    T = x[V]  # (simplices, d + 1, d)
+    v = torch.linalg.det(T[:, 1:] - T[:, :1]).abs()
+    v, mid, d = v / v.sum(), T.mean(1), x.shape[1]
+    mean = v @ mid
+    second = ((T.mT @ T) + (d + 1) ** 2 * mid[:, :, None] * mid[:, None]) / ((d + 1) * (d + 2))
+    cov = (v[:, None, None] * second).sum(0) - mean[:, None] * mean
+    whiten = torch.linalg.inv(torch.linalg.cholesky(cov))
+    w = (s - mean) @ whiten.mT
+    torch.testing.assert_close(w.mean(0), torch.zeros(d, dtype=w.dtype), rtol=0, atol=5 / math.sqrt(n))
+    torch.testing.assert_close(w.mT @ w / n, torch.eye(d, dtype=w.dtype), rtol=0, atol=10 / math.sqrt(n))
+
+
+def test_samples_of_a_fitted_square_are_dense():
+    """fit places its hulls in subspaces."""
+    x = torch.rand(1000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    M = Within(Hull.fit(2 * x - 1), (2,), torch.full((2,), 0.5).double(), torch.eye(2).double(), 0.5)
+    s = M.sample(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    grid = torch.cartesian_prod(*[torch.linspace(0.05, 0.95, 10, dtype=torch.float64)] * 2)
+    assert float(torch.cdist(grid, s).amin(1).max()) < 0.05
+    cells = torch.histogramdd(s, [5, 5], range=[0.0, 1, 0, 1]).hist
+    assert 45 < float(cells.min()) and float(cells.max()) < 125
+    assert M.violation(s).max() < 1e-14
+
+
+def test_sampling_takes_the_generator_the_dtype_and_the_batch():
+    H = Hull.fit(CASES["space"])
+    a, b = (H.sample(2, 5, generator=torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(a, b) and a.shape == (2, 5, 3) and a.dtype == torch.float32
+    assert H.sample().shape == (3,) and H.sample(0).shape == (0, 3)
 
 
 # --- derivatives ---------------------------------------------------------------------------------------------

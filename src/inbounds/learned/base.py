@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import reprlib
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from ..kernels.vectors import norm
 
 EPS = torch.finfo(torch.float64).eps
 FORMAT = 1  # of the files; a change that old readers cannot read raises it
+FAR = 1e150  # beyond, lengths overflow on the way; the direction is all that counts
 
 
 class LearnedSet(ConstraintSet):
@@ -62,19 +65,25 @@ class LearnedSet(ConstraintSet):
 
     # --- the set -----------------------------------------------------------------------------------------
     def _project(self, x):
+        return self._foot(self._rows(x), torch.finfo(x.dtype).eps).to(x.dtype).reshape(x.shape)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """x as rows (rows, d) in float64: 0 for those that are not finite, pulled in along their ray beyond FAR."""
         z = self._flat(x).reshape(-1, math.prod(self.shape)).double()
-        finite = torch.isfinite(z).all(-1, keepdim=True)
-        foot = self._foot(torch.where(finite, z, 0.0), torch.finfo(x.dtype).eps)
-        return foot.to(x.dtype).reshape(x.shape)
+        z = torch.where(torch.isfinite(z).all(-1, keepdim=True), z, 0.0)
+        return z * (FAR / z.detach().abs().amax(-1, keepdim=True).clamp(min=FAR))
 
     def _sample(self, batch, generator, dtype, device):
-        """Known points, moved by their own spacing and projected: dense on the set, not uniform."""
-        known, n = self._known(), math.prod(batch)
+        return self._draw(math.prod(batch), generator).to(device, dtype).reshape(*batch, *self.shape)
+
+    def _draw(self, n: int, generator: torch.Generator | None) -> Tensor:
+        """(n, d): known points, moved by their own spacing and projected: dense on the set, not uniform."""
+        known = self._known()
         few = known[torch.randperm(len(known), generator=generator)[:500]]
         apart = torch.cdist(few, few).fill_diagonal_(math.inf).amin(1).median()
         z = known[torch.randint(len(known), (n,), generator=generator)]
         z = z + apart / math.sqrt(z.shape[1]) * torch.randn(z.shape, generator=generator, dtype=z.dtype)
-        return self._foot(z).to(device, dtype).reshape(*batch, *self.shape)
+        return self._foot(z)
 
     def _violation(self, x):
         return norm(self._flat(x - self._project(x)))
@@ -86,9 +95,9 @@ class LearnedSet(ConstraintSet):
     def converged(self, x: Tensor) -> Tensor:
         """(*batch,): whether the projection of x can be trusted; where it cannot, it is the nearest point that was found."""
         (x,) = self._enter("converged", x)
-        z = self._flat(x).reshape(-1, math.prod(self.shape)).double()
         with torch.no_grad():
-            return self._ok(z, self._foot(z)).reshape(x.shape[: x.dim() - len(self.shape)])
+            z, finite = self._rows(x), torch.isfinite(self._flat(x)).all(-1)
+            return finite & self._ok(z, self._foot(z)).reshape(finite.shape)
 
     # --- what is known about it --------------------------------------------------------------------------
     def report(self) -> None:
@@ -105,9 +114,28 @@ class LearnedSet(ConstraintSet):
         return {**kind, "reach": self.reach, "info": self.info}
 
 
+def is_whole(value: Any, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+HEADER: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "format": (lambda v: is_whole(v, 1), "a whole number"),
+    "class": (lambda v: isinstance(v, str), "a name"),
+    "spec": (lambda v: isinstance(v, dict), "an object"),
+    "reach": (lambda v: v is None or (is_number(v) and v >= 0), "null or a number >= 0"),
+    "info": (lambda v: isinstance(v, dict), "an object"),
+}
+
+
 def write(path: Path, header: dict, tensors: dict[str, Tensor]) -> None:
     """Whole or not at all: written beside the path, then renamed."""
-    save_file = _safetensors().save_file
+    save_file = Safetensors().save_file
+    if path.is_dir():
+        raise IsADirectoryError(f"save asked for a file, got {path}, which is a folder. Write {path / 'set.safetensors'}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save asked for a path in an existing folder, got {path}. Make {path.parent} first.")
     beside = path.with_name(path.name + ".part")
@@ -120,24 +148,29 @@ def write(path: Path, header: dict, tensors: dict[str, Tensor]) -> None:
 
 def read(path: Path) -> tuple[dict, dict[str, Tensor]]:
     """The header and the tensors of a file that write() made."""
-    safetensors = _safetensors()
-    if not path.is_file():
-        raise FileNotFoundError(f"load asked for a file that M.save(path) wrote, got {path}, which does not exist.")
+    safetensors = Safetensors()
     wrong = f"load asked for a file that M.save(path) wrote, got {path}"
+    if path.is_dir():
+        raise IsADirectoryError(f"{wrong}, which is a folder.")
+    if not path.is_file():
+        raise FileNotFoundError(f"{wrong}, which does not exist.")
     try:
         with safetensors.safe_open(path, "pt") as file:
             header = json.loads((file.metadata() or {}).get("inbounds", "null"))
             tensors = {k: file.get_tensor(k).clone() for k in file.keys()}
-    except (safetensors.Error, json.JSONDecodeError) as error:
+    except (safetensors.Error, ValueError, RecursionError) as error:
         raise ValueError(f"{wrong}, which is not one: {error}.") from None
-    if not isinstance(header, dict) or not {"format", "class", "spec", "reach", "info"} <= header.keys():
+    if not isinstance(header, dict) or not HEADER.keys() <= header.keys():
         raise ValueError(f"{wrong}: a safetensors file, but without the header of a learned set.")
+    for key, (fits, wanted) in HEADER.items():
+        if not fits(header[key]):
+            raise ValueError(f"{wrong}, in which {key} is {reprlib.repr(header[key])}, not {wanted}.")
     if header["format"] > FORMAT:
         raise ValueError(f"{wrong}, of format {header['format']}; this version reads up to {FORMAT}. Update inbounds.")
     return header, tensors
 
 
-class _safetensors:
+class Safetensors:
     """The functions of safetensors that are used here, loaded when they are."""
 
     def __init__(self):

@@ -36,6 +36,7 @@ class Hull(LearnedSet):
     across_at: Tensor
     lengths: Tensor
     ROWS, FACETS = 256, 512  # compared at once: bounds the memory
+    KNOWN = 4096  # points inside
 
     def __init__(self, facets: Tensor, normals: Tensor, offsets: Tensor):
         super().__init__((facets.shape[-1],))
@@ -82,7 +83,20 @@ class Hull(LearnedSet):
         return z.index_put((rows,), self._land(z[rows]))
 
     def _known(self):
-        return self.facets.flatten(0, 1)
+        """Points inside and corners."""
+        inside = self._draw(self.KNOWN, torch.Generator(self.facets.device).manual_seed(0))
+        return torch.cat([inside, self.facets.flatten(0, 1).unique(dim=0)])
+
+    def _draw(self, n, generator):
+        """Uniform: a simplex between the middle and a facet, by volume, then weights of its corners."""
+        middle = self.facets.mean((0, 1))
+        volumes = torch.linalg.det(self.facets - middle).abs().cumsum(0)
+        F, d = len(self.facets), self.shape[0]
+        u = torch.rand(n, generator=generator, dtype=volumes.dtype, device=volumes.device)
+        which = torch.searchsorted(volumes, u * volumes[-1], right=True).clamp(max=F - 1)
+        w = torch.empty(n, d + 1, dtype=u.dtype, device=u.device).exponential_(generator=generator)
+        w = w / w.sum(1, keepdim=True)
+        return self._foot(w[:, :1] * middle + (w[:, 1:, None] * self.facets[which]).sum(1))
 
     def _ok(self, z, y):
         return torch.ones_like(z[:, 0], dtype=torch.bool)
