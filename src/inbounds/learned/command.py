@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from zipfile import BadZipFile
@@ -9,20 +10,24 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
+from ..kernels.vectors import norm
+from .base import Safetensors
 from .fit import fit
 from .storage import load
+
+WRONG = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError)  # said in a line, without traceback
 
 
 def learn(args) -> int:
     try:
         _writable(Path(args.out), (".safetensors",))
-        import safetensors  # noqa: F401 (missed now, not after the fit)
-
+        Safetensors()  # missed now, not after the fit
+        g = _generator(args.seed)
         x = torch.as_tensor(read_points(Path(args.points), args.array))
         x = x if args.shape is None else _shaped(x, args.shape)
-        M = fit(x, args.method, args.support, torch.Generator().manual_seed(args.seed))
+        M = fit(x, args.method, args.support, g)
         M.save(args.out)
-    except (ValueError, TypeError, OSError) as error:
+    except WRONG as error:
         print(f"inbounds learn: {error}", file=sys.stderr)
         return 2
     M.report()
@@ -35,17 +40,17 @@ def project(args) -> int:
         _writable(Path(args.out), (".npy", ".npz", ".csv"))
         M = load(args.set)
         x = torch.as_tensor(read_points(Path(args.points), args.array))
-        flat = x.shape[1:] != M.shape
-        y = x.reshape(-1, *M.shape) if flat and x[0].numel() == torch.Size(M.shape).numel() else x
+        flat = x.shape[x.dim() - len(M.shape) :] != M.shape and x[0].numel() == math.prod(M.shape)
+        y = x.reshape(-1, *M.shape) if flat else x
         with torch.no_grad():
             p = M(y)
             ok = M.converged(y)
         write_points(Path(args.out), p.reshape(x.shape).numpy())
-    except (ValueError, TypeError, OSError) as error:
+    except WRONG as error:
         print(f"inbounds project: {error}", file=sys.stderr)
         return 2
-    moved = torch.linalg.vector_norm((p - y).flatten(1), dim=1)
-    print(f"{len(p)} points on {M!r}: moved by {float(moved.mean()):.3g} in the mean, {float(moved.max()):.3g} at most")
+    moved = norm(M._flat(p - y))
+    print(f"{moved.numel()} points on {M!r}: moved by {float(moved.mean()):.3g} in the mean, {float(moved.max()):.3g} at most")
     if not bool(ok.all()):
         print(f"{int((~ok).sum())} of them did not converge; there the result is the nearest point that was found")
     print(f"saved: {args.out}")
@@ -63,7 +68,10 @@ def read_points(path: Path, array: str | None = None) -> np.ndarray:
             x = np.loadtxt(path, delimiter=",", ndmin=2)
         else:
             x = np.load(path, allow_pickle=False)
-            x = x if path.suffix == ".npy" else _array(x, path, array)
+            if path.suffix == ".npz":
+                x = x[_name(x.files, path, array)]
+    except Missing:
+        raise
     except (ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"asked for numbers in {path}, got something else: {error}") from None
     if x.dtype.kind not in "fiu" or x.ndim < 2 or not x.size:
@@ -71,12 +79,23 @@ def read_points(path: Path, array: str | None = None) -> np.ndarray:
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
 
 
-def _array(file, path: Path, name: str | None) -> np.ndarray:
-    if name is None and len(file.files) == 1:
-        name = file.files[0]
-    if name not in file.files:
-        raise ValueError(f"asked for one array of {path}, which holds {', '.join(file.files)}. Write --array NAME.")
-    return file[name]
+class Missing(ValueError):
+    """An array that is not in the file."""
+
+
+def _name(names: list[str], path: Path, name: str | None) -> str:
+    if name is None and len(names) == 1:
+        return names[0]
+    if name not in names:
+        asked = "one array" if name is None else f"the array {name!r}"
+        raise Missing(f"asked for {asked} of {path}, which holds {', '.join(names)}. Write --array NAME.")
+    return name
+
+
+def _generator(seed: int) -> torch.Generator:
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"asked for --seed from -2^63 to 2^64 - 1, got {seed}.")
+    return torch.Generator().manual_seed(seed)
 
 
 def write_points(path: Path, y: np.ndarray) -> None:

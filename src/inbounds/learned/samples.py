@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 FEWEST = 20
+REPEATED = 3  # so many rows for every different one: more of them would not help
 MOST_STRAYS = 0.1  # share of the samples that may lie off the affine hull of the rest
 STRAY = 30  # times the median distance from the median point
 
@@ -42,6 +43,7 @@ class Samples:
 
 def prepare(samples, generator: torch.Generator, flatten: bool = True) -> Samples:
     """flatten: in the affine hull of the samples, however thin the noise around it; else in the whole space."""
+    check_generator(generator)
     x = checked(samples)
     shape, given = tuple(x.shape[1:]), len(x)
     x = x.reshape(given, -1)
@@ -49,6 +51,12 @@ def prepare(samples, generator: torch.Generator, flatten: bool = True) -> Sample
     copies = given - len(x)
     if len(x) == 1:
         raise ValueError(f"fit asked for samples of a set, got {given} times the same point. A point needs no fit.")
+    if len(x) < FEWEST and given >= REPEATED * len(x):
+        raise ValueError(
+            f"fit asked for at least {FEWEST} different samples, got {len(x)} different points in {given} rows: a finite set, "
+            f"which fit does not learn. The nearest point needs no fit. "
+            f"Write samples[torch.cdist(x.flatten(1), samples.flatten(1)).argmin(1)]."
+        )
     if len(x) < FEWEST:
         raise ValueError(f"fit asked for at least {FEWEST} different samples, got {len(x)} (of {given} rows). Give it more.")
     x = x[torch.randperm(len(x), generator=generator)]
@@ -72,11 +80,13 @@ def prepare(samples, generator: torch.Generator, flatten: bool = True) -> Sample
 def checked(samples) -> Tensor:
     """(N, *shape), float64."""
     try:
-        x = torch.as_tensor(samples).detach()
-    except (TypeError, ValueError, RuntimeError):
+        x = _tensor(samples).detach()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise TypeError(f"fit asked for a tensor or an array of samples, got {type(samples).__name__}.") from None
+    if x.dtype.is_complex:
+        raise TypeError(f"fit asked for samples of real numbers, got {x.dtype}. Write torch.view_as_real(samples).")
     if not x.dtype.is_floating_point:
-        raise TypeError(f"fit asked for floating point samples, got {x.dtype}. Write samples.float().")
+        raise TypeError(f"fit asked for floating point samples, got {x.dtype}. Write samples.double().")
     if x.dim() < 2 or not x.numel():
         raise ValueError(
             f"fit asked for samples of shape (N, *point), got {tuple(x.shape)}. Numbers on a line are samples[:, None]; "
@@ -89,6 +99,30 @@ def checked(samples) -> Tensor:
             f"{int(bad.nonzero()[0])}. Drop them: samples[samples.flatten(1).isfinite().all(1)]."
         )
     return x.double().cpu()
+
+
+def check_generator(generator) -> None:
+    if not isinstance(generator, torch.Generator):
+        seed = generator if isinstance(generator, int) else 0
+        raise TypeError(
+            f"fit asked for a torch.Generator, got {type(generator).__name__}. Write torch.Generator().manual_seed({seed})."
+        )
+
+
+def _tensor(samples) -> Tensor:
+    """Numbers of Python are float64; arrays may run backwards, be read-only or have other bytes first."""
+    some = samples[0] if isinstance(samples, list | tuple) and samples else samples
+    if isinstance(some, Tensor):
+        return samples if isinstance(samples, Tensor) else torch.stack(list(samples))
+    if hasattr(some, "__array__"):
+        import numpy as np
+
+        x = np.asarray(samples)
+        return torch.from_numpy(np.array(x, np.float64 if x.dtype.kind == "f" else x.dtype.newbyteorder("="), order="C"))
+    try:
+        return torch.as_tensor(samples, dtype=torch.float64)
+    except (TypeError, RuntimeError):  # complex, or no numbers at all
+        return torch.as_tensor(samples)
 
 
 def hull(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
