@@ -325,10 +325,60 @@ def test_fewer_samples_than_dimensions():
 
 
 def test_a_cloud_has_no_structure():
-    x = torch.randn(1500, 3, generator=G().manual_seed(0))
+    x = torch.randn(600, 3, generator=G().manual_seed(0))
     M = ib.fit(x)
     assert M.info["dimension"] == 3 and "No structure" in M.info["verdict"]
-    assert float(M.distance(x.double()).square().mean()) < 1e-2
+    assert M.distance(x.double()).max() < 1e-6 and M.distance(100 * x.double()).max() < 1e-4
+    assert ib.fit(x, support="sampled").distance(100 * x.double()).min() > 1
+
+
+def test_a_linear_constraint_is_not_bounded_by_its_samples():
+    x = torch.randn(1000, 3, 3, generator=G().manual_seed(0), dtype=torch.float64)
+    M = ib.fit(x + x.mT)
+    assert (M.project(100 * x) - 50 * (x + x.mT)).abs().max() < 1e-10
+    assert M.info["affine"] == ["x8 - x6 = 0", "x7 - x3 = 0", "x4 - x2 = 0"]
+    assert "no sharp boundary" in M.info["verdict"] and M.info["title"] == "the affine subspace of dimension 6"
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.rand(300, 1, generator=G().manual_seed(0), dtype=torch.float64),
+        torch.rand(600, 3, generator=G().manual_seed(0), dtype=torch.float64),
+        ib.Ball(2).sample(40, generator=G().manual_seed(0), dtype=torch.float64),
+        ib.Ball(6).sample(800, generator=G().manual_seed(0), dtype=torch.float64),
+    ],
+    ids=["interval", "cube", "disk", "ball"],
+)
+def test_a_sharp_boundary_is_kept(x):
+    M = ib.fit(x)
+    assert "sharp boundary" in M.info["verdict"] and "no sharp" not in M.info["verdict"]
+    assert M.reach == math.inf and M.distance(10 + x).min() > 1
+
+
+@pytest.mark.parametrize("noisy", [0.0, 0.002])
+def test_spheres_of_many_dimensions_are_not_solid(noisy):
+    """One dimension of twenty is little risk, but it is the equation."""
+    z = torch.randn(1500, 20, generator=G().manual_seed(0), dtype=torch.float64)
+    M = ib.fit(noise(z / z.norm(dim=1, keepdim=True), noisy))
+    assert M.info["dimension"] == 19 and M.violation(torch.zeros(20)) > 0.99
+
+
+@pytest.mark.parametrize(("many", "outliers"), [(28, 1), (48, 2), (95, 5)])
+def test_outliers_among_few_samples(many, outliers):
+    """Not a cubic: the circle and the line through the outliers."""
+    t = 2 * math.pi * torch.rand(many, generator=G().manual_seed(2), dtype=torch.float64)
+    far = 6 * torch.rand(outliers, 2, generator=G().manual_seed(3), dtype=torch.float64) - 3
+    M = ib.fit(torch.cat([torch.stack([t.cos(), t.sin()], 1), far]))
+    assert M.info["title"] == "equations: 1 of degree 2, codimension 1" and M.info["outliers"] == outliers
+
+
+def test_a_disc_and_a_segment_do_not_break_it():
+    g = G().manual_seed(2)
+    a, r, h = torch.rand(3, 500, 1, generator=g, dtype=torch.float64)
+    disc = torch.cat([r.sqrt() * (2 * math.pi * a).cos(), r.sqrt() * (2 * math.pi * a).sin(), 0 * a], 1)
+    x = torch.cat([disc, torch.cat([0 * a, 0 * a, 2 * h], 1)])
+    assert ib.fit(x).distance(x).square().mean() < 1e-2
 
 
 def test_constant_columns_copies_and_numpy():

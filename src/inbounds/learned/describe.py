@@ -29,7 +29,7 @@ def describe(
     dim = int(getattr(M, "dim", n))
     info: dict[str, Any] = {
         "method": M.method,
-        "title": chosen.title if chosen else str(M),
+        "title": _title(chosen, d, n) if chosen else str(M),
         "samples": data.given,
         "used": len(data.w),
         "copies": data.copies,
@@ -40,15 +40,21 @@ def describe(
         "size": data.unit,
         "flat": data.flat,
         "noise": _noise(M, data, dim, chosen),
+        "affine": affine(data),
         "equations": equations(M) if isinstance(M, Algebraic) else [],
         "inequality": inequality(M) if isinstance(M, Algebraic) else "",
         "candidates": [_line(c, c is chosen) for c in candidates],
         "seconds": round(seconds, 2),
     }
-    info["reach"] = reach(M, data, info["noise"]) if dim < n else math.inf if M.reach == math.inf else None
+    convex = M.reach == math.inf or (isinstance(M, Algebraic) and not M.codim and M.inner <= 1)
+    info["reach"] = math.inf if convex else reach(M, data, info["noise"]) if dim < n else None
     info["verdict"] = _verdict(info, chosen, data)
     info["text"] = text(M, info)
     return info
+
+
+def _title(chosen: Candidate, d: int, n: int) -> str:
+    return f"the affine subspace of dimension {n}" if chosen.title == "everything" and n < d else chosen.title
 
 
 def _noise(M: LearnedSet, data: Samples, dim: int, chosen: Candidate | None) -> float | None:
@@ -63,10 +69,16 @@ def _verdict(info: dict, chosen: Candidate | None, data: Samples) -> str:
     n = info["affine_dimension"]
     if chosen is None or not chosen.region:
         return ""
-    gain, error = chosen.gain or (0.0, 1.0)
-    if gain > max(0.01, 2 * error):
-        return f"The samples fill a region of full dimension {n}; its boundary is the inequality."
-    return f"No structure was found: the samples fill all {n} dimensions, no sharp boundary shows. Projecting moves little."
+    where = f"all {n} dimensions" if n == info["space"] else f"an affine subspace of dimension {n}"
+    if chosen.title != "everything" and chosen.sharp:
+        return f"The samples fill a region of {where} up to a sharp boundary."
+    found = "No structure was found: the" if n == info["space"] else "The"
+    rest = (
+        "It is the set; support='sampled' bounds it."
+        if chosen.title == "everything"
+        else "The inequality is where they thin out."
+    )
+    return f"{found} samples fill {where}, no sharp boundary shows. {rest}"
 
 
 def _line(c: Candidate, chosen: bool) -> dict[str, Any]:
@@ -88,7 +100,7 @@ def text(M: LearnedSet, info: dict[str, Any]) -> str:
         + (f", inside an affine subspace of dimension {info['affine_dimension']}" * (info["affine_dimension"] < info["space"])),
     ]
     lines += [info["verdict"]] if info["verdict"] else []
-    lines += [f"equation: {e}" for e in info["equations"]]
+    lines += [f"equation: {e}" for e in info["affine"] + info["equations"]]
     lines += [f"inequality: {info['inequality']}"] if info["inequality"] else []
     if info["noise"] is not None:
         lines.append(f"noise across the set: {info['noise']:.2g} per coordinate (size of the set {info['size']:.3g})")
@@ -127,6 +139,17 @@ def equations(M: Algebraic) -> list[str]:
     if not 0 < len(M.C) <= 3 or M.degree > 6:
         return []
     return [f"{p} = 0" for p in _readable(M, M._p.values, M.degree)]
+
+
+def affine(data: Samples) -> list[str]:
+    """Of the subspace, if they are few and short."""
+    d, n = data.frame.shape
+    if not 0 < d - n <= 3:
+        return []
+    normals = torch.linalg.qr(data.frame, mode="complete")[0][:, n:].mT
+    C = _echelon(torch.cat([-normals @ data.center[:, None], normals], 1))
+    names, extent = [f"x{k + 1}" for k in range(d)], float(data.center.abs().max()) + data.unit
+    return [f"{t} = 0" for t in (_polynomial(row, Monomials(d, 1).exponents, names, extent) for row in C) if t]
 
 
 def inequality(M: Algebraic) -> str:

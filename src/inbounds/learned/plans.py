@@ -71,6 +71,8 @@ def build(data: Samples, w: Tensor, plan: Plan) -> Algebraic:
         f = Polynomials(inside, Monomials(w.shape[1], plan.inner), scale).values(w).square().sum(1)
         w = w[f <= 1 + 1e-12]
     starts = w[:STARTS]
+    if not len(starts):
+        raise ValueError(f"no sample satisfies the inequality of degree {2 * plan.inner}")
     for _ in range(2 if plan.steps else 1):
         W = combinations(p, tau, starts, plan.codim)
         M = Algebraic(*common, starts, p.C, tau, W, inside, plan.degree, plan.inner, data.unit, tolerance)
@@ -106,12 +108,12 @@ def inliers(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> T
         if before[0]:
             e = residual(s.take(before[0]), w)
             quiet = float(e.max()) <= 6 * float(e[e <= e.median()].square().mean().sqrt()) + 1e-10
-        # equations may hold for a few outliers by chance: quiet is not enough, but asking again costs time
-        if quiet and (before[1] < EXACT or len(s.tau) > 120):
+        # equations may hold for a few outliers by chance, or badly for all: quiet is not enough, but asking again costs time
+        if quiet and (20 < before[1] < EXACT or len(s.tau) > 120):
             return everything if before[1] > 20 else mask
         found = consensus(w, degree, scale, (), generator)
         after = spectrum(w[found], degree, scale).gaps(0.3) if 0 < int((~found).sum()) <= 0.3 * len(w) else []
-        if not after:
+        if not after or (quiet and before[1] < EXACT and after[0][1] <= EXACT):
             if quiet:
                 return mask
             continue
