@@ -105,6 +105,13 @@ def test_worlds_go_through_files(tmp_path):
         ('{"box": [[0, 0], [1, 1]], "discs": [[0.5, 0.5, NaN]]}', "finite"),
         ('{"box": [[0, 0], [1, 1]], "discs": [[0.5, 0.5, 3]]}', "non-empty free space"),
         ('{"sphere": true, "caps": [[1, 0, 0]]}', "rows of 4 numbers"),
+        ('{"box": [[0, 0], [1, 1]], "disks": []}', "disks.*discs"),
+        ('{"box": [[0, 0], [1, 1]], "caps": []}', "caps.*discs"),
+        ('{"sphere": true, "discs": []}', "discs.*caps"),
+        ('{"sphere": false, "caps": []}', "true"),
+        ('{"box": [[], []]}', "two corners"),
+        ('{"box": [[0, 0], [1, 1%s]]}' % (400 * "0"), "finite numbers|asked for numbers"),
+        ('{"box": [[0, 0], [1, 0]]}', "low < high"),
     ],
 )
 def test_bad_worlds(tmp_path, text, words):
@@ -344,6 +351,257 @@ def test_training_is_seeded():
     a, b, c = (pl.train_sides(worlds, queries=20, steps=30, seed=s) for s in (0, 0, 1))
     same = [torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True)]
     assert all(same) and not torch.equal(next(a.parameters()), next(c.parameters()))
+
+
+# --- opposite points of the sphere ---------------------------------------------------------------------------------
+def T(*rows):
+    return torch.tensor(rows, dtype=F64)
+
+
+def ring(count=8, angle=0.45):
+    """Caps around the equator."""
+    a = 2 * math.pi / count
+    return pl.SphereWorld([[math.cos(k * a), math.sin(k * a), 0.0] for k in range(count)], [angle] * count)
+
+
+PLANNERS = {
+    "sides": lambda w: pl.Around(w, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 200)),
+    "steps": lambda w: pl.Certified(w, lambda a, b, s=pl.ShortestPaths(w): s.solve(a, b)[1], max_steps=100),
+    "exact": pl.Exact,
+    "roadmap": lambda w: pl.Roadmap(w, 200),
+    "closed-form": pl.OneStep,
+}
+
+
+def test_there_is_no_straight_way_to_the_opposite_point():
+    world, n = pl.load_world("sphere"), T([0.0, 0.6, 0.8])
+    assert torch.equal(world.segment_clearance(n, -n), T(-math.inf)) and not world.direction(n, -n).any()
+    off = n * (1 + 3e-8)  # as float32 leaves them
+    assert not world.sees(off, -n).any()
+
+
+@pytest.mark.parametrize("name", ["sides", "steps", "exact", "roadmap"])
+def test_a_closed_equator_has_no_way_from_pole_to_pole(name):
+    world, n = ring(), T([0.0, 0.0, 1.0])
+    path = PLANNERS[name](world).plan(n, -n)
+    assert not path.reached.any() and path.certified.all()
+    assert torch.isinf(pl.ShortestPaths(world).distance(n, -n)).all()
+    assert not pl.is_connected(world)
+
+
+@pytest.mark.parametrize("name", ["sides", "steps", "exact", "roadmap"])
+@pytest.mark.parametrize("make", [pl.SphereWorld, caps, lambda: ring(6, 0.45)], ids=["empty", "caps", "gaps"])
+def test_ways_to_opposite_points_are_found(name, make):
+    world = make()
+    x = world.sample(10, generator=g(2))
+    x = torch.cat([T([0.0, 0.0, 1.0]), x])
+    x = x[world.segment_clearance(-x, -x) >= 0]
+    path = PLANNERS[name](world).plan(x, -x)
+    promises(world, path, x, -x)
+    assert path.reached.all()
+    exact = pl.ShortestPaths(world).distance(x, -x)
+    assert (exact >= math.pi - 1e-9).all() and (path.length >= exact - 1e-9).all()
+    if name != "roadmap":
+        assert (path.length <= 1.02 * exact).all()
+
+
+def test_the_half_circle_to_the_opposite_point_is_as_long_as_pi():
+    n = T([0.0, 0.0, 1.0])
+    for world in (pl.SphereWorld(), ring(6, 0.45), pl.SphereWorld([[1.0, 0, 0]], [0.0])):
+        assert torch.allclose(pl.ShortestPaths(world).distance(n, -n), T(math.pi), atol=1e-9)
+
+
+def test_directions_to_almost_opposite_points():
+    """To within rounding also where y is nearly -x: moving the whole way arrives."""
+    world, x = pl.SphereWorld(), pl.SphereWorld().sample(50, generator=g())
+    v = world.direction(x, world.sample(50, generator=g(1)))
+    for short in (1e-2, 1e-5, 1e-7):
+        y = world.move(x, (math.pi - short) * v)
+        assert torch.allclose(world.direction(x, y), v, atol=1e-15 / short)
+
+
+# --- obstacles that touch --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("more", [0.0, 1e-10, -1e-10])
+def test_contacts_are_closed(more):
+    world = pl.BoxWorld([0, 0], [2, 1], [[1, 0.25], [1, 0.75]], [0.25 + more] * 2)
+    x, y = T([0.2, 0.3], [0.2, 0.5], [0.2, 0.0]), T([1.8, 0.6], [1.8, 0.5], [1.8, 0.0])
+    assert torch.isinf(pl.ShortestPaths(world).distance(x, y)).all()
+    assert not pl.is_connected(world)
+    assert not pl.Exact(world).plan(x[:1], y[:1]).reached.any()
+
+
+def test_ways_past_a_contact():
+    world = pl.BoxWorld([0, 0], [4, 3], [[1, 1.5], [2, 1.5]], [0.5, 0.5])
+    x, y = T([1.4, 0.4]), T([1.6, 2.6])
+    assert pl.is_connected(world)
+    path, shortest = pl.Exact(world).plan(x, y), pl.ShortestPaths(world).distance(x, y)
+    assert path.reached.all() and path.points.shape[1] < 400
+    assert 0 <= float(path.length - shortest) < 0.01
+    outer = pl.ShortestPaths(world).distance(T([0.2, 2.0]), T([3.8, 2.0]))  # a line that touches both is no way between them
+    assert torch.allclose(outer, T(3.6))
+
+
+def test_touching_caps_are_closed():
+    world, n = ring(8, math.pi / 8), T([0.0, 0.0, 1.0])
+    assert torch.isinf(pl.ShortestPaths(world).distance(n, -n)).all() and not pl.is_connected(world)
+    assert pl.is_connected(ring(8, math.pi / 8 - 1e-3))
+
+
+# --- the unit of length ------------------------------------------------------------------------------------------------
+def scaled(world, s):
+    return pl.BoxWorld(s * world.low, s * world.high, s * world.centers, s * world.sizes)
+
+
+@pytest.mark.parametrize("s", [1 / 1024, 2.0**20, 1e-3, 1e-6, 100.0, 1e6])
+def test_plans_of_a_scaled_world_are_the_scaled_plans(s):
+    small = pl.load_world("rect")
+    large = scaled(small, s)
+    x, y = blocked_pairs(small, 6, g())
+    for name, make in PLANNERS.items():
+        a, b = (make(w).plan(k * x, k * y) for w, k in ((small, 1.0), (large, s)))
+        assert torch.equal(a.reached, b.reached) and a.reached.all(), name
+        assert torch.allclose(s * a.length, b.length, rtol=1e-6, atol=0), name
+        if math.log2(s) % 1 == 0:
+            assert torch.allclose(s * a.points, b.points, rtol=1e-12, atol=1e-12 * s), name
+
+
+def test_training_does_not_depend_on_the_unit_of_length():
+    worlds = pl.random_worlds(20, (3, 3), seed=1)
+    a, b = (pl.train_sides(w, queries=20, steps=20) for w in (worlds, scaled(worlds, 2.0**-10)))
+    assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters(), strict=True))
+    one = pl.load_world("rect")
+    x, y = pairs(one, 50)
+    for train, unit in (
+        (lambda w: pl.train_one_step(w, steps=10, batch=50), 1024.0),
+        (lambda w: pl.train_direction(w, pairs=200, steps=10), 1.0),
+    ):
+        f, h = train(one), train(scaled(one, 1024.0))
+        assert torch.allclose(unit * f(x, y), h(1024 * x, 1024 * y), rtol=1e-3)
+
+
+# --- starts on a line --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["sides", "steps", "exact"])
+@pytest.mark.parametrize("where", ["plane", "sphere"])
+def test_start_centres_and_target_on_one_line(name, where):
+    if where == "plane":
+        world = pl.BoxWorld([0, 0], [4, 3], [[0.9, 1.5], [2.0, 1.5], [3.0, 1.5]], [0.3, 0.4, 0.25])
+        x, y = T([0.2, 1.5], [2.0, 0.1], [1.45, 1.5]), T([3.8, 1.5], [2.0, 2.9], [3.8, 1.5])
+    else:
+        a = [0.5, 1.2, 2.0]
+        world = pl.SphereWorld([[math.cos(t), math.sin(t), 0.0] for t in a], [0.2, 0.25, 0.3])
+        x, y = T([math.cos(0.1), math.sin(0.1), 0.0]), T([math.cos(2.7), math.sin(2.7), 0.0])
+    path = PLANNERS[name](world).plan(x, y)
+    promises(world, path, x, y)
+    assert path.reached.all() and not path.fallback.any()
+    assert (path.length <= 1.02 * pl.ShortestPaths(world).distance(x, y)).all()
+
+
+# --- promises that do not rest on anyone's good will ----------------------------------------------------------------------
+def test_clearance_of_float32_points_is_computed_in_float64():
+    for name in ("rect", "sphere"):
+        world = WORLDS[name]()
+        x = world.sample(20, generator=g(), dtype=torch.float32)
+        path = torch.stack([x, x, x.roll(1, 0)], 1)
+        clearance = world.clearance(path)
+        assert clearance.dtype == F64 and torch.equal(clearance, world.clearance(path.double()))
+        assert not clearance.isnan().any()
+
+
+@pytest.mark.parametrize("name", ["rect", "sphere", "caps"])
+@pytest.mark.parametrize(
+    "bad", [lambda v: 1e3 * v, lambda v: v + 50, lambda v: v * math.nan, lambda v: 0 * v], ids=["long", "off", "nan", "zero"]
+)
+def test_no_policy_can_make_a_path_collide(name, bad):
+    world = WORLDS[name]()
+    x, y = pairs(world, 100)
+    path = pl.Certified(world, lambda a, b: bad(world.direction(a, b)), max_steps=40).plan(x, y)
+    promises(world, path, x, y)
+    assert (world.distance(path.points[:, 1:-1], path.points[:, 2:]).amax(1)[~path.reached] <= 0.1 + 1e-9).all()
+
+
+def test_a_policys_length_is_clipped_to_1():
+    world = pl.load_world("rect")
+    x, y = pairs(world, 60)
+    solver = pl.ShortestPaths(world)
+    one, ten = (pl.Certified(world, lambda a, b, k=k: k * solver.solve(a, b)[1]).plan(x, y) for k in (1.0, 10.0))
+    assert torch.allclose(one.length, ten.length) and ten.reached.all()
+
+
+def test_exact_tells_disconnected_pairs_at_once():
+    world = pl.BoxWorld([0.0, 0.0], [2.0, 1.0], [[1.0, 0.2], [1.0, 0.55], [1.0, 0.9]], [0.25, 0.25, 0.25])
+    planner, calls = pl.Exact(world), []
+    solve = planner.solver.solve
+    planner.solver.solve = lambda a, b: (calls.append(len(a)), solve(a, b))[1]
+    x, y = T([0.2, 0.5], [0.2, 0.5], [1.8, 0.5]), T([1.8, 0.5], [0.3, 0.1], [0.2, 0.5])
+    path = planner.plan(x, y)
+    assert path.reached.tolist() == [False, True, False] and path.certified.all() and len(calls) == 1
+    assert not planner.plan(x[:1], y[:1]).reached.any()
+
+
+def test_one_fallback_for_all_rows_of_a_world():
+    world = pl.load_world("rect-overlap")
+    x, y = blocked_pairs(world, 30, g())
+    made = []
+
+    def fallback(w):
+        made.append(w)
+        return pl.Roadmap(w, 100)
+
+    lazy = pl.Certified(world, lambda a, b: 0 * a, max_steps=2, fallback=fallback)
+    for planner in (pl.Around(world, pl.load_sides(), max_steps=1, fallback=fallback), lazy):
+        made.clear()
+        path = planner.plan(x, y)
+        assert len(made) == 1 and path.fallback.sum() > 1
+        promises(world, path, x, y)
+    made.clear()
+    path = pl.Around(one_per_row(world, len(x)), pl.load_sides(), max_steps=1, fallback=fallback).plan(x, y)
+    assert len(made) == int(path.fallback.sum())
+    path = pl.Around(world, pl.load_sides(), max_steps=1, fallback=pl.roadmap(world, 100)).plan(x, y)
+    promises(world, path, x, y)
+
+
+def test_batches_of_worlds_where_one_is_needed():
+    worlds = pl.random_worlds(3, (3, 3))
+    for make in (pl.Roadmap, pl.Exact, lambda w: pl.Certified(w, lambda a, b: a)):
+        with pytest.raises(ValueError, match=r"asked for one world, got a batch of 3.*worlds\[0\]"):
+            make(worlds)
+    with pytest.raises(ValueError, match=r"\(3, \.\.\., 2\), got \(4, 2\)"):
+        pl.ShortestPaths(worlds).solve(torch.zeros(4, 2), torch.zeros(4, 2))
+    world = pl.load_world("rect")
+    with pytest.raises(ValueError, match="as many starts as targets.*3 and 2"):
+        pl.OneStep(world).plan(world.sample(3), world.sample(2))
+    with pytest.raises(ValueError, match="plane or the sphere"):
+        pl.is_connected(pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5] * 3], [0.2]))
+
+
+def test_numbers_of_worlds_are_checked():
+    for make, words in (
+        (lambda: pl.SphereWorld([[0.0, 0, 0]], [0.3]), "nonzero"),
+        (lambda: pl.SphereWorld([[math.nan, 0, 1]], [0.3]), "finite"),
+        (lambda: pl.SphereWorld([[1.0, 0, 0, 0]], [0.3]), r"\(\*worlds, m, 3\)"),
+        (lambda: pl.SphereWorld([[1.0, 0, 0]], [[0.3]]), "angles"),
+        (lambda: pl.SphereWorld([], [0.3]), "angles"),
+        (lambda: pl.BoxWorld([0, 0], [1, 1], [], [0.5]), "radii"),
+        (lambda: pl.BoxWorld([0, 0], [1, 1], [[0.5, 0.5]], [[0.1]]), "radii"),
+        (lambda: pl.BoxWorld([0, 0], [1, 1], [[0.5, math.inf]], [0.1]), "finite"),
+        (lambda: pl.BoxWorld([0, 0], [1, 1], [[0.5, 0.5]], [math.nan]), "finite"),
+        (lambda: pl.BoxWorld([0, 0], [1, 0]), "low < high"),
+        (lambda: pl.BoxWorld([0, 0], [1, 1, 1]), "corners"),
+        (lambda: pl.BoxWorld([], []), "corners"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()
+    assert len(pl.SphereWorld([[0.0, 0, 0], [1, 0, 0]], [0.0, 0.3]).sizes) == 2  # absent caps need no centre
+
+
+def test_a_bad_network_file(tmp_path):
+    from safetensors.torch import save_file
+
+    (tmp_path / "a").write_text("no")
+    save_file({"w": torch.zeros(2)}, tmp_path / "b")
+    for name in ("a", "b", "c"):
+        with pytest.raises((ValueError, FileNotFoundError), match=r"inbounds plan --train"):
+            pl.load_sides(tmp_path / name)
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------

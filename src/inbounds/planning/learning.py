@@ -56,7 +56,7 @@ def blocked_pairs(world: World, count: int, generator: torch.Generator) -> tuple
         if world.sizes.numel():
             which = torch.randint(len(world.sizes), (count,), generator=generator)
             around = torch.randn(count, world.dim, generator=generator, dtype=torch.float64)
-            x[:count] = world.M.project(world.centers[which] + 1e-3 * around)
+            x[:count] = world.M.project(world.centers[which] + 1e-3 * world.unit * around)
         hidden = ~world.sees(x, y)
         found.append(torch.stack([x[hidden], y[hidden]])[:, torch.randperm(int(hidden.sum()), generator=generator)])
         need -= found[-1].shape[1]
@@ -117,10 +117,11 @@ class OneStepNet(nn.Module):
 
     def __init__(self, world: World, width: int = 128):
         super().__init__()
+        self.unit = world.unit
         self.body = mlp(2 * world.dim, width, width, width, world.dim)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.body(torch.cat([x, y], -1).float()).to(x.dtype)
+        return self.unit * self.body((torch.cat([x, y], -1) / self.unit).float()).to(x.dtype)
 
 
 def train_one_step(
@@ -142,7 +143,7 @@ def train_one_step(
         a, b = x[i], y[j]
         z = world.M.project(net(a, b))
         far = world.distance(z, b).square() if geodesic else (z - b).square().sum(-1)
-        return (far + lam * (z - a).square().sum(-1)).mean()
+        return (far + lam * (z - a).square().sum(-1)).mean() / world.unit**2
 
     descend(net, loss, steps, 2e-3, "one step", progress)
     return net

@@ -21,7 +21,7 @@ class Path:
     points: Tensor
     clearance: Tensor
     length: Tensor
-    reached: Tensor  # (*batch,): ends at the target
+    reached: Tensor  # (*batch,): ends at the target; for OneStep, which never quite gets there, near it
     fallback: Tensor  # (*batch,): where the planner gave up and another one took over
 
     @classmethod
@@ -37,11 +37,6 @@ class Path:
 
     def __getitem__(self, rows) -> Path:
         return Path(self.points[rows], self.clearance[rows], self.length[rows], self.reached[rows], self.fallback[rows])
-
-
-def joined(points: list[Tensor]) -> Tensor:
-    """(*batch, k_i, n) one after the other."""
-    return torch.cat(points, -2)
 
 
 def padded(points: Tensor, count: int) -> Tensor:

@@ -15,10 +15,24 @@ def ready(world: World, x: Tensor, y: Tensor, snap: bool) -> tuple[Tensor, Tenso
     x, y = (torch.as_tensor(t) for t in (x, y))
     if x.shape[-1:] != (world.dim,) or y.shape[-1:] != (world.dim,) or x.dim() > 2 or y.dim() > 2:
         raise ValueError(f"plan asked for starts and targets (rows, {world.dim}), got {tuple(x.shape)} and {tuple(y.shape)}.")
-    x, y = (t.double().reshape(-1, world.dim) for t in torch.broadcast_tensors(x, y))
+    x, y = (t.double().reshape(-1, world.dim) for t in (x, y))
+    if len(x) != len(y) and 1 not in (len(x), len(y)):
+        raise ValueError(f"plan asked for as many starts as targets, or one of either, got {len(x)} and {len(y)}.")
+    x, y = torch.broadcast_tensors(x, y)
     if world.centers.dim() > 2 and len(x) != len(world.centers):
         raise ValueError(f"plan asked for one row per world, got {len(x)} rows and {len(world.centers)} worlds.")
     return _free(world, x, "start", snap), _free(world, y, "target", snap)
+
+
+def departures(world: World, x: Tensor, y: Tensor) -> Tensor:
+    """x; where y is opposite, the middle of a free half circle to it if there is one. (rows, n)"""
+    rows = world.opposite(x, y).nonzero()[:, 0]
+    if not len(rows):
+        return x
+    world, start = world[rows] if world.centers.dim() > 2 else world, x[rows]
+    via = world.halfway(start)
+    free = world.sees(start, via) & world.sees(via, y[rows])
+    return x.index_copy(0, rows, torch.where(free[:, None], via, start))
 
 
 def _free(world: World, p: Tensor, what: str, snap: bool) -> Tensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .shortest import ShortestPaths
-from .worlds import BoxWorld, SphereWorld
+from .worlds import BoxWorld, SphereWorld, World
 
 LOW, HIGH = (0.0, 0.0), (4.0, 3.0)
 RADII = (0.15, 0.6)
@@ -45,16 +46,21 @@ def random_caps(count: int, caps: tuple[int, int] = (1, 3), seed: int = 0) -> Sp
     return SphereWorld(centers, torch.where(torch.arange(caps[1]) < number, angles, 0.0))
 
 
-def is_connected(world: BoxWorld, solver: ShortestPaths | None = None) -> Tensor:
-    """Whether the free space is one piece, (*worlds,): whether all free corners, crossings and rims reach each other."""
+def is_connected(world: World, solver: ShortestPaths | None = None) -> Tensor:
+    """Whether the free space is one piece, (*worlds,): whether all free corners, crossings and rims reach each other.
+
+    Gaps below 1e-9 of the world's size count as closed.
+    """
+    world.need_surface("is_connected")
     if not world.sizes.shape[-1]:
         return torch.ones(world.sizes.shape[:-1], dtype=torch.bool)
     solver = solver or ShortestPaths(world)
-    probe = torch.zeros(2, dtype=torch.float64)
-    corners, free = world.M._vertices(probe)  # pyright: ignore[reportCallIssue]
-    rims = world.M._rims(probe)  # pyright: ignore[reportCallIssue]
+    probe = torch.zeros(world.dim, dtype=torch.float64)
+    M: Any = world.swollen(2 * solver.tol).M  # its corners lie outside of what the solver counts as closed
+    corners, free = M._vertices(probe)
+    rims = M._rims(probe, None)
     points = torch.cat([corners, rims], -2)
-    free = torch.cat([free, world.M._allowed(rims, probe)], -1)  # pyright: ignore[reportCallIssue]
-    first = free.double().argmax(-1)[..., None, None].expand(*free.shape[:-1], 1, 2)
+    free = torch.cat([free, M._allowed(rims, probe) & (world.sizes > 0)], -1)
+    first = free.double().argmax(-1)[..., None, None].expand(*free.shape[:-1], 1, world.dim)
     far = solver.distance(points.gather(-2, first).expand(points.shape), points)
     return ~(torch.isinf(far) & free).any(-1)

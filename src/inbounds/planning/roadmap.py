@@ -17,6 +17,7 @@ class Roadmap:
     """Planner. Half of the nodes are uniform, the others lie close to obstacles, where narrow passages are."""
 
     def __init__(self, world: World, nodes: int = 1000, seed: int = 0):
+        world.need_one("Roadmap")
         self.world, g = world, torch.Generator().manual_seed(seed)
         uniform = world.sample(nodes, generator=g)
         near = uniform[nodes // 2 :]
@@ -31,8 +32,13 @@ class Roadmap:
             [world.sees(self.nodes[i], self.nodes[j]) for i, j in zip(a.split(200_000), b.split(200_000), strict=True)]
         )
         self.edges = torch.zeros(nodes, nodes, dtype=torch.float64)  # 0: none
-        far = world.distance(self.nodes[a[seen]], self.nodes[b[seen]]).clamp(min=1e-12)
+        far = world.distance(self.nodes[a[seen]], self.nodes[b[seen]]).clamp(min=self._least)
         self.edges[a[seen], b[seen]] = self.edges[b[seen], a[seen]] = far
+
+    @property
+    def _least(self) -> float:
+        """Of the length of an edge: 0 says that there is none."""
+        return 1e-12 * self.world.unit
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -74,7 +80,7 @@ class Roadmap:
         n = len(self.nodes)
         graph = torch.zeros(n + 2, n + 2, dtype=torch.float64)
         graph[:n, :n] = self.edges
-        graph[n, :n], graph[n + 1, :n] = (torch.where(torch.isinf(e), 0.0, e.clamp(min=1e-12)) for e in (out, back))
+        graph[n, :n], graph[n + 1, :n] = (torch.where(torch.isinf(e), 0.0, e.clamp(min=self._least)) for e in (out, back))
         length, before = dijkstra(graph.numpy(), directed=False, indices=n, return_predecessors=True)
         if math.isinf(length[n + 1]):
             return []

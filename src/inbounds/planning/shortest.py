@@ -28,7 +28,7 @@ class ShortestPaths:
 
     A shortest path is straight but for arcs of the rims of obstacles, which it enters and leaves along common tangents. Nodes are
     directed tangents from obstacle i to obstacle j, either on its left or right: four per ordered pair. `between[b, c]` is the
-    least length from the end of b to the end of c.
+    least length from the end of b to the end of c. Gaps below 1e-9 of the world's size count as closed.
     """
 
     def __init__(self, world: World):
@@ -37,7 +37,12 @@ class ShortestPaths:
         c, r = world.centers, world.sizes
         self.m = m = r.shape[-1]
         self.tol = 1e-9 * world.scale
-        self.middle, self.width = self.world.blocked()
+        self.middle, self.width = self.world.swollen(self.tol).blocked()
+        ci, cj = torch.broadcast_tensors(c[..., :, None, :], c[..., None, :, :])
+        apart = world.distance(ci, cj) - r[..., :, None] - r[..., None, :]
+        present = (r[..., :, None] > 0) & (r[..., None, :] > 0)
+        self.touching = (apart.abs() <= 2 * self.tol) & present  # (*worlds, m, m)
+        self.touch_walls = ((world.to_walls(c) - r[..., None]).abs() <= 2 * self.tol) & (r > 0)[..., None]
         i, j = torch.cartesian_prod(torch.arange(m), torch.arange(m)).reshape(-1, 2)[~torch.eye(m, dtype=torch.bool).flatten()].mT
         sides = torch.tensor([(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)], dtype=c.dtype)
         self.i, self.j = i.repeat_interleave(4), j.repeat_interleave(4)
@@ -52,7 +57,22 @@ class ShortestPaths:
 
     # --- the graph ---------------------------------------------------------------------------------------
     def _sees(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.world.sees(a, b, self.tol)
+        return self.world.sees(a, b, self.tol) & ~self._squeezed(a, b)
+
+    def _squeezed(self, a: Tensor, b: Tensor) -> Tensor:
+        """Straight ways between two obstacles that touch, or between one and a wall that it touches."""
+        if not bool(self.touching.any() | self.touch_walls.any()):
+            return torch.zeros_like(a[..., 0], dtype=torch.bool)
+        w = self.world
+        queries = a.dim() - w.centers.dim() + 1
+        c, r, touching, walls = (w._spread(t, queries) for t in (w.centers, w.sizes, self.touching, self.touch_walls))
+        near = w.reach_of_segment(a, b) <= r + 2 * self.tol
+        normal = w.left(a, w.direction(a, b))
+        side = ((c - a[..., None, :]) * normal[..., None, :]).sum(-1)
+        left, right = near & (side > 0), near & (side < 0)
+        along = torch.maximum(w.to_walls(a), w.to_walls(b)) <= 2 * self.tol  # (*batch, walls)
+        between = (touching & left[..., :, None] & right[..., None, :]).flatten(-2).any(-1)
+        return between | (walls & near[..., :, None] & along[..., None, :]).flatten(-2).any(-1)
 
     def _arc(self, i: Tensor, side: Tensor, start: Tensor, end: Tensor) -> Tensor:
         """Length of the rim of obstacle i from one angle to another, counterclockwise for side 1; inf where it is not free.
@@ -110,7 +130,11 @@ class ShortestPaths:
     def solve(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Length (inf: no way) and the direction in which a shortest path leaves x: (*batch,), (*batch, n)."""
         x, y = torch.broadcast_tensors(x.double(), y.double())
-        k = self.world.centers.dim() - 2
+        k, n = self.world.centers.dim() - 2, self.world.dim
+        worlds = self.world.centers.shape[:k]
+        if x.shape[-1:] != (n,) or x.shape[:-1][:k] != worlds:
+            asked = ", ".join(map(str, (*worlds, "...", n)))
+            raise ValueError(f"Shortest paths asked for points ({asked}), got {tuple(x.shape)}: worlds first, then queries.")
         queries = x.shape[k:-1]
         flat_x, flat_y = (t.flatten(k, -2) if queries else t.unsqueeze(-2) for t in (x, y))
         rows = max(1, CHUNK // max(1, len(self.i) ** 2 * math.prod(x.shape[:k])))
@@ -129,14 +153,19 @@ class ShortestPaths:
 
     def _solve(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Points (*worlds, Q, n)."""
-        straight = torch.where(self._sees(x, y), self.world.distance(x, y), math.inf)
+        straight, ahead = torch.where(self._sees(x, y), self.world.distance(x, y), math.inf), self.world.direction(x, y)
+        opposite = self.world.opposite(x, y)
+        if bool(opposite.any()):
+            via = self.world.halfway(x)
+            straight = torch.where(opposite & self._sees(x, via) & self._sees(via, y), self.world.distance(x, y), straight)
+            ahead = torch.where(opposite[..., None], self.world.direction(x, via), ahead)
         if not self.m:
-            return straight, self.world.direction(x, y)
+            return straight, ahead
         total, direction = self.ways(x, y)
         best, which = total.min(-1)
         bent = direction.gather(-2, which[..., None, None].expand(*which.shape, 1, x.shape[-1]))[..., 0, :]
         seen = straight <= best
-        return torch.where(seen, straight, best), torch.where(seen[..., None], self.world.direction(x, y), bent)
+        return torch.where(seen, straight, best), torch.where(seen[..., None], ahead, bent)
 
     def ways(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """The least length of a path that goes first to obstacle i, keeping it on the left (2i) or the right (2i + 1), and the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path as File
 
@@ -11,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from .learning import Progress, descend, mlp
-from .path import Path, padded
-from .planners import Planner
-from .queries import ready
+from .path import Path
+from .planners import Fallback, rescue
+from .queries import departures, ready
 from .random_worlds import random_caps, random_worlds
 from .shortest import ShortestPaths
 from .worlds import TURN, World
 
 MOST = 16  # obstacles
 SOFT = 0.03  # lengths that differ by so little are equally good
-TINY = 1e-9
+TINY = 1e-9  # units, as SOFT
 OWN, OTHER = 13, 7  # features
 
 
@@ -40,19 +39,20 @@ class Ways:
     @classmethod
     def at(cls, true: World, inner: World, x: Tensor, y: Tensor, step: Tensor, exits: Tensor) -> Ways:
         """`inner` is the world inflated for steps so long, (rows,); exits(inner): rims are not followed past one."""
-        w, n = inner, x.shape[-1]
+        w, n, unit = inner, x.shape[-1], inner.unit
         shape = (*w.sizes.shape, 2)
         c, r = w.centers[:, :, None].expand(*shape, n), w.sizes[:, :, None].expand(shape)
         side = torch.tensor([1.0, -1.0], dtype=x.dtype).expand(shape)
         a, b, zero = x[:, None, None].expand(*shape, n), y[:, None, None].expand(*shape, n), torch.zeros_like(r)
-        angle, speed = w.angle(c, a), w.rim_speed(r).clamp(min=1e-12)
+        angle, speed = w.angle(c, a), w.rim_speed(r).clamp(min=1e-12 * unit)
         _, touch, _, length, real = w.tangents(a, zero, side, c, r, side)
-        at_rim = w.distance(a, c) <= r + TINY
+        at_rim = w.distance(a, c) <= r + TINY * unit
         touch = torch.where(at_rim[..., None], w.rim_point(c, r, angle), touch)
         length = torch.where(at_rim, w.distance(a, touch), length)
-        there = length <= TINY
+        there = length <= TINY * unit
         leave, _, _, back, _ = w.tangents(c, r, side, b, zero, side)
-        chord = 1.99 * torch.asin((torch.sin(0.5 * step)[:, None, None] / speed).clamp(max=0.7))  # a little less than allowed
+        half = unit * torch.sin(0.5 * step / unit)[:, None, None]
+        chord = 1.99 * torch.asin((half / speed).clamp(max=0.7))  # a little less than allowed
         ends = torch.cat([exits, w.angle(c, leave)[..., None]], -1)
         until = (side[..., None] * (ends - angle[..., None])) % TURN
         chord = torch.minimum(chord, torch.where(until > 1e-6, until, TURN).amin(-1))
@@ -64,8 +64,10 @@ class Ways:
         straight = w.distance(x, y)[:, None, None].expand(shape)
         frame = Frame(w, x, y)
         here = frame.of(touch)
-        own = [here[..., 0], side * here[..., 1], length, r, turn, back, length + turn * speed + back - straight, straight]
-        own += [w.distance(touch, b), true.sees(touch, b), true.sees(leave, b), there, opened]
+        lengths = [here[..., 0], side * here[..., 1], length, r, back, length + turn * speed + back - straight, straight]
+        own = [t / unit for t in [*lengths, w.distance(touch, b)]]
+        own.insert(4, turn)
+        own += [true.sees(touch, b), true.sees(leave, b), there, opened]
         return cls(
             following, there, opened, torch.stack([t.float() for t in own], -1), others(true, frame, side, touch, leave, b)
         )
@@ -109,10 +111,10 @@ def others(true: World, frame: Frame, side: Tensor, touch: Tensor, leave: Tensor
     seen = frame.of(true.centers)[:, None, None]  # (rows, 1, 1, m, 2)
     apart = true.distance(true.centers[:, :, None].expand(-1, m, m, -1), true.centers[:, None].expand(-1, m, m, -1))
     gap = (apart - true.sizes[:, :, None] - true.sizes[:, None])[:, :, None]
-    walls = (true.walls(true.centers) - true.sizes).clamp(max=4.0)[:, None, None]
+    walls = (true.walls(true.centers) - true.sizes).clamp(max=4.0 * true.unit)[:, None, None]
     ahead = true.reach_of_segment(touch, y) - size, true.reach_of_segment(leave, y) - size
     columns = [seen[..., 0], side[..., None] * seen[..., 1], size, *ahead, gap, walls]
-    return torch.stack([t.expand(shape).float() for t in columns], -1)
+    return torch.stack([(t / true.unit).expand(shape).float() for t in columns], -1)
 
 
 class SideNet(nn.Module):
@@ -136,47 +138,48 @@ class Around:
     """Planner: straight to y where y is seen, else the way that the network likes best. Every move is checked in closed form.
 
     Chords of the inflated rims miss the true obstacles, tangents are checked; a row without open way, or that does not arrive, is
-    planned again by `fallback`. x, y (rows, n); with a batch of worlds, one per row.
+    planned again by `fallback`. x, y (rows, n); with a batch of worlds, one per row. step: 0.2 units.
     """
 
     def __init__(
         self,
         world: World,
         net: SideNet,
-        step: float = 0.2,
+        step: float | None = None,
         max_steps: int = 60,
-        fallback: Callable[[World], Planner] | None = None,
+        fallback: Fallback | None = None,
     ):
         world.need_surface("Around")
         if world.sizes.shape[-1] > MOST:
             raise ValueError(f"Around asked for at most {MOST} obstacles, got {world.sizes.shape[-1]}. Use Roadmap(world).")
-        self.world, self.net, self.step, self.max_steps, self.fallback = world, net, step, max_steps, fallback
+        self.world, self.net, self.max_steps, self.fallback = world, net, max_steps, fallback
+        self.step = 0.2 * world.unit if step is None else step
 
     @torch.no_grad()
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
         x, y = ready(self.world, x, y, snap)
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
         step, taken = true.safe_steps(self.step), torch.zeros(len(x), 2 * true.sizes.shape[-1], dtype=torch.bool)
-        self._exits = exits(true.inflate(step))
-        last = torch.full((len(x),), -1)
-        points, reached, live, now = [x], torch.zeros(len(x), dtype=torch.bool), torch.arange(len(x)), x
+        ends, last, now = exits(true.inflate(step)), torch.full((len(x),), -1), departures(true, x, y)
+        points, reached, live = [x] if now is x else [x, now], torch.zeros(len(x), dtype=torch.bool), torch.arange(len(x))
         for _ in range(self.max_steps):
             seen = true[live].sees(now, y[live])
             following, stuck = y[live].clone(), torch.zeros_like(seen)
             hidden = (~seen).nonzero()[:, 0]
             if len(hidden):
                 rows = live[hidden]
-                following[hidden], stuck[hidden] = self._choose(true[rows], now[hidden], y[rows], step[rows], taken, last, rows)
+                w, s = true[rows], step[rows]
+                ways = Ways.at(w, w.inflate(s), now[hidden], y[rows], s, ends[rows])
+                following[hidden], stuck[hidden] = self._choose(w, ways, now[hidden], taken, last, rows)
             points.append(points[-1].index_copy(0, live, following))
             reached[live[seen]] = True
             live, now = live[~seen & ~stuck], following[~seen & ~stuck]
             if not len(live):
                 break
-        return self._rescue(Path.of(true, torch.stack(points, 1), reached), true, x, y)
+        return rescue(Path.of(self.world, torch.stack(points, 1), reached), self.world, x, y, self.fallback)
 
-    def _choose(self, w: World, x: Tensor, y: Tensor, step: Tensor, taken: Tensor, last: Tensor, rows: Tensor):
+    def _choose(self, w: World, ways: Ways, x: Tensor, taken: Tensor, last: Tensor, rows: Tensor):
         """Where to, and which rows are lost: no way is open, or the best was taken before. Back along a rim only in dead ends."""
-        ways = Ways.at(w, w.inflate(step), x, y, step, self._exits[rows])
         score = self.net(ways, w.sizes > 0).flatten(1)
         back, each = (last[rows] ^ 1).clamp(min=0), torch.arange(len(rows))
         turned = (last[rows] >= 0) & ways.there.flatten(1)[each, back]
@@ -188,18 +191,6 @@ class Around:
         last[rows] = best
         return torch.where(stuck[:, None], x, ways.next.flatten(1, 2)[each, best]), stuck
 
-    def _rescue(self, path: Path, true: World, x: Tensor, y: Tensor) -> Path:
-        lost = (~(path.reached & path.certified)).nonzero()[:, 0].tolist()
-        if self.fallback is None or not lost:
-            return path
-        others = [self.fallback(true[row]).plan(x[row : row + 1], y[row : row + 1]) for row in lost]
-        k = max(path.points.shape[1], *(p.points.shape[1] for p in others))
-        index = torch.tensor(lost)
-        more = torch.cat([padded(p.points, k) for p in others])
-        reached = path.reached.index_copy(0, index, torch.cat([p.reached for p in others]))
-        rescued = torch.zeros_like(reached).index_fill(0, index, True)
-        return Path.of(true, padded(path.points, k).index_copy(0, index, more), reached, rescued)
-
 
 def one_per_row(world: World, rows: int) -> World:
     """The same world for each of so many points."""
@@ -209,7 +200,7 @@ def one_per_row(world: World, rows: int) -> World:
 # --- training ------------------------------------------------------------------------------------------------
 @dataclass
 class Lessons:
-    """Points that do not see their targets, as the network reads them, and the length of every way: (rows, m, 2)."""
+    """Points that do not see their targets, as the network reads them, and the length of every way, in units: (rows, m, 2)."""
 
     ways: Ways
     present: Tensor
@@ -224,8 +215,9 @@ class Lessons:
         return ways, self.present[rows], self.lengths[rows]
 
 
-def lessons(world: World, queries: int, seed: int, step: float = 0.2) -> Lessons:
+def lessons(world: World, queries: int, seed: int, step: float | None = None) -> Lessons:
     """Of a batch of worlds, so many queries in each. Half of the points lie on rims, as those of paths do."""
+    step = 0.2 * world.unit if step is None else step
     g = torch.Generator().manual_seed(seed)
     n_worlds, m = world.sizes.shape
     steps = world.safe_steps(step)
@@ -240,7 +232,7 @@ def lessons(world: World, queries: int, seed: int, step: float = 0.2) -> Lessons
     x[:, : queries // 2] = torch.where(free[..., None], rim, x[:, : queries // 2])
     total, _ = ShortestPaths(inner).ways(x, y)
     row, query = (~world.sees(x, y) & torch.isfinite(total).any(-1)).nonzero().mT
-    w, s, lengths = world[row], steps[row], total[row, query].unflatten(-1, (m, 2)).float()
+    w, s, lengths = world[row], steps[row], (total[row, query] / world.unit).unflatten(-1, (m, 2)).float()
     ways = Ways.at(w, w.inflate(s), x[row, query], y[row, query], s, exits(inner)[row])
     found = Lessons(ways, w.sizes > 0, torch.where(ways.open, lengths, math.inf))
     usable = torch.isfinite(found.lengths).flatten(1).any(1).nonzero()[:, 0]
@@ -295,8 +287,15 @@ def save_sides(net: SideNet, path: str | File) -> None:
 
 def load_sides(path: str | File = SHIPPED) -> SideNet:
     """By default the network that comes with the package; `inbounds plan --train FILE` makes it again."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    asked = f"load_sides asked for a file that `inbounds plan --train FILE` wrote, got {path}"
+    if not File(path).is_file():
+        raise FileNotFoundError(f"{asked}, which does not exist.")
     net = SideNet()
-    net.load_state_dict(load_file(path))
+    try:
+        net.load_state_dict(load_file(path))
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"{asked}: {str(error).splitlines()[0]}") from None
     return net.eval()

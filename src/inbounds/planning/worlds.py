@@ -17,6 +17,7 @@ from ..kernels.vectors import norm, unit
 from ..sets import Box, BoxMinusBalls, Sphere, SphereMinusCaps
 
 TURN = 2 * math.pi
+OPPOSITE = 1e-9  # so near to -x the great circle from x is not determined
 
 
 class World(ABC):
@@ -49,7 +50,19 @@ class World(ABC):
 
     @abstractmethod
     def direction(self, x: Tensor, y: Tensor) -> Tensor:
-        """The unit vector in which that way leaves x; 0 if x = y."""
+        """The unit vector in which that way leaves x; 0 if x = y, or if y is opposite."""
+
+    def opposite(self, x: Tensor, y: Tensor) -> Tensor:
+        """Whether many ways are shortest, so that none is the straight one: (*batch,)."""
+        return torch.zeros_like(x[..., 0], dtype=torch.bool)
+
+    def halfway(self, x: Tensor) -> Tensor:
+        """The middle of a way to the point opposite x, the clearest: (*batch, n)."""
+        raise NotImplementedError(f"{type(self).__name__} has no opposite points.")
+
+    def tangent(self, x: Tensor, v: Tensor) -> Tensor:
+        """The part of v that is tangent at x."""
+        return v
 
     @abstractmethod
     def left(self, x: Tensor, v: Tensor) -> Tensor:
@@ -68,6 +81,10 @@ class World(ABC):
         return torch.zeros_like(x[..., 0])
 
     @abstractmethod
+    def to_walls(self, x: Tensor) -> Tensor:
+        """Distance from each of the walls: (*batch, walls)."""
+
+    @abstractmethod
     def walls(self, x: Tensor) -> Tensor:
         """Distance from what bounds the world: (*batch,), inf without bounds."""
 
@@ -80,6 +97,11 @@ class World(ABC):
     @abstractmethod
     def scale(self) -> float: ...
 
+    @property
+    @abstractmethod
+    def unit(self) -> float:
+        """Default lengths are multiples of it: plans do not depend on whether one writes metres or millimetres."""
+
     @abstractmethod
     def inflate(self, step: float | Tensor) -> World:
         """Obstacles so much larger that a straight way of length <= step between two points outside of them misses the originals.
@@ -91,6 +113,10 @@ class World(ABC):
     def grown(self, margin: float) -> World:
         """Every obstacle and wall thicker by margin."""
 
+    @abstractmethod
+    def swollen(self, margin: float) -> World:
+        """Every obstacle thicker by margin."""
+
     # --- rims, in the plane and on the sphere -------------------------------------------------------------
     @property
     @abstractmethod
@@ -100,6 +126,13 @@ class World(ABC):
     def need_surface(self, what: str) -> None:
         if not self.is_surface:
             raise ValueError(f"{what} asked for the plane or the sphere, got a box of dimension {self.dim}. Use Roadmap(world).")
+
+    def need_one(self, what: str) -> None:
+        if self.centers.dim() > 2:
+            worlds = "x".join(map(str, self.centers.shape[:-2]))
+            raise ValueError(
+                f"{what} asked for one world, got a batch of {worlds}. Take one of them, {what}(worlds[0], ...), or use Around."
+            )
 
     @abstractmethod
     def tangents(self, ci: Tensor, ri: Tensor, si: Tensor, cj: Tensor, rj: Tensor, sj: Tensor) -> tuple[Tensor, ...]:
@@ -125,11 +158,16 @@ class World(ABC):
 
     # --- everything else follows -------------------------------------------------------------------------
     def segment_clearance(self, a: Tensor, b: Tensor) -> Tensor:
-        """Least distance of the straight way a to b from obstacles and walls, negative inside: (*batch,)."""
+        """Least distance of the straight way a to b from obstacles and walls, negative inside: (*batch,), in float64.
+
+        -inf where there is no straight way.
+        """
+        a, b = a.double(), b.double()
         sizes = self._spread(self.sizes, a.dim() - self.centers.dim() + 1)
         to_rims = torch.where(sizes > 0, self.reach_of_segment(a, b) - sizes, math.inf)
         nearest = to_rims.amin(-1) if to_rims.shape[-1] else torch.full_like(a[..., 0], math.inf)
-        return torch.minimum(nearest, torch.minimum(self.walls(a), self.walls(b)))
+        clear = torch.minimum(nearest, torch.minimum(self.walls(a), self.walls(b)))
+        return torch.where(self.opposite(a, b), -math.inf, clear)
 
     def clearance(self, path: Tensor) -> Tensor:
         """Of each segment of paths (*batch, k, n): (*batch, k - 1). Closed form, nothing is sampled."""
@@ -141,8 +179,12 @@ class World(ABC):
     def length(self, path: Tensor) -> Tensor:
         return self.distance(path[..., :-1, :], path[..., 1:, :]).sum(-1)
 
-    def safe_steps(self, step: float, margin: float = 0.004) -> Tensor:
-        """(*worlds,): at most step, so small that inflation makes no obstacle larger by more than margin. Passages stay open."""
+    def safe_steps(self, step: float, margin: float | None = None) -> Tensor:
+        """(*worlds,): at most step, so small that inflation makes no obstacle larger by more than margin, 0.004 units.
+
+        Passages wider than twice that stay open.
+        """
+        margin = 0.004 * self.unit if margin is None else margin
         smallest = torch.where(self.wrapped, self.sizes, math.inf)
         smallest = smallest.amin(-1) if smallest.shape[-1] else torch.full(self.sizes.shape[:-1], math.inf, dtype=torch.float64)
         return (2 * ((smallest + margin).square() - smallest.square()).sqrt()).nan_to_num(nan=step).clamp(max=step)
@@ -174,11 +216,14 @@ class BoxWorld(World):
 
     def __init__(self, low, high, centers=(), radii=(), *, eager_check: bool = True):
         low, high = (torch.as_tensor(t, dtype=torch.float64) for t in (low, high))
+        if low.dim() != 1 or low.shape != high.shape or not len(low):
+            raise ValueError(f"BoxWorld asked for corners of n numbers, got {tuple(low.shape)} and {tuple(high.shape)}.")
         self.low, self.high = low, high
-        self.centers = torch.as_tensor(centers, dtype=torch.float64)
-        self.centers = self.centers if self.centers.numel() else self.centers.new_zeros(*self.centers.shape[:-2], 0, len(low))
-        self.sizes = torch.as_tensor(radii, dtype=torch.float64)
+        self.centers, self.sizes = _obstacles(self, centers, radii, len(low), "radii")
         if eager_check:
+            _finite("BoxWorld", low=low, high=high, centers=self.centers, radii=self.sizes)
+            if not bool((low < high).all()):
+                raise ValueError(f"BoxWorld asked for low < high, got low={low.tolist()}, high={high.tolist()}.")
             assert self.M is not None  # bad numbers are told where they are given
 
     @cached_property
@@ -198,6 +243,10 @@ class BoxWorld(World):
     def scale(self) -> float:
         return float((self.high - self.low).max())
 
+    @property
+    def unit(self) -> float:
+        return self.scale / 4  # the sides of random worlds are 4 and 3
+
     def distance(self, x, y):
         return norm(y - x)
 
@@ -216,8 +265,11 @@ class BoxWorld(World):
         along = ((c - a[..., None, :]) * d).sum(-1, keepdim=True) / d.square().sum(-1, keepdim=True).clamp(min=1e-300)
         return norm(a[..., None, :] + along.clamp(0, 1) * d - c)
 
+    def to_walls(self, x):
+        return torch.cat([x - self.low, self.high - x], -1)
+
     def walls(self, x):
-        return torch.minimum(x - self.low, self.high - x).amin(-1)
+        return self.to_walls(x).amin(-1)
 
     def inflate(self, step):
         half = 0.5 * torch.as_tensor(step, dtype=torch.float64)
@@ -228,6 +280,10 @@ class BoxWorld(World):
     def grown(self, margin):
         radii = torch.where(self.sizes > 0, self.sizes + margin, 0.0)
         return BoxWorld(self.low + margin, self.high - margin, self.centers, radii)
+
+    def swollen(self, margin):
+        radii = torch.where(self.sizes > 0, self.sizes + margin, 0.0)
+        return BoxWorld(self.low, self.high, self.centers, radii, eager_check=False)
 
     # --- rims: circles in the plane ----------------------------------------------------------------------
     @property
@@ -271,7 +327,7 @@ class BoxWorld(World):
         width = torch.where(L <= ri - rk, -1.0, width)
         own = torch.eye(r.shape[-1], dtype=torch.bool)
         width = torch.where(own, -1.0, width)
-        gaps = torch.cat([c - self.low, self.high - c], -1)  # to x low, y low, x high, y high
+        gaps = self.to_walls(c)  # x low, y low, x high, y high
         walls = torch.where(gaps < r[..., None], torch.acos((gaps / r[..., None].clamp(min=1e-300)).clamp(-1, 1)), -1.0)
         towards = torch.tensor([math.pi, -math.pi / 2, 0.0, math.pi / 2], dtype=c.dtype).expand(walls.shape)
         return torch.cat([torch.atan2(D[..., 1], D[..., 0]), towards], -1), torch.cat([width, walls], -1)
@@ -285,9 +341,12 @@ class SphereWorld(World):
     """The unit sphere of R^3 minus the caps angle(x, center) < angle."""
 
     def __init__(self, centers=(), angles=(), *, eager_check: bool = True):
-        self.centers = torch.as_tensor(centers, dtype=torch.float64)
-        self.centers = unit(self.centers) if self.centers.numel() else self.centers.new_zeros(0, 3)
-        self.sizes = torch.as_tensor(angles, dtype=torch.float64)
+        self.centers, self.sizes = _obstacles(self, centers, angles, 3, "angles")
+        if eager_check:
+            _finite("SphereWorld", centers=self.centers, angles=self.sizes)
+            if bool(((norm(self.centers) == 0) & (self.sizes > 0)).any()):
+                raise ValueError("SphereWorld asked for nonzero centers, got (0, 0, 0). For an absent cap give it the angle 0.")
+        self.centers = unit(self.centers)
         if eager_check:
             assert self.M is not None
 
@@ -306,12 +365,36 @@ class SphereWorld(World):
     def scale(self) -> float:
         return 1.0
 
+    @property
+    def unit(self) -> float:
+        return 1.0
+
     def distance(self, x, y):
         return 2 * torch.atan2(norm(y - x), norm(y + x))
 
     def direction(self, x, y):
-        d = y - x
-        return unit_or_zero(d - x * (x * d).sum(-1, keepdim=True))
+        s = y + x  # nearly opposite points: y - x is nearly -2x, and little is left of it
+        v = self.tangent(x, torch.where(norm(s)[..., None] < 1e-3, s, y - x))
+        return torch.where(self.opposite(x, y)[..., None], 0.0, unit_or_zero(v))
+
+    def opposite(self, x, y):
+        s = y + x
+        return (norm(s) < 1e-3) & (norm(self.tangent(x, s)) < OPPOSITE)
+
+    def halfway(self, x):
+        c, r = (self._spread(t, x.dim() - self.centers.dim() + 1) for t in (self.centers, self.sizes))
+        p = x[..., None, :].expand(*x.shape[:-1], r.shape[-1], 3)
+        half = torch.asin((r.sin() / self.distance(p, c.expand(p.shape)).sin().clamp(min=1e-300)).clamp(max=1))
+        middle = self.angle(p, c.expand(p.shape))
+        ends = (torch.cat([torch.zeros_like(x[..., :1]), middle - half, middle + half], -1) % TURN).sort(-1).values
+        between = 0.5 * (ends + torch.cat([ends[..., 1:], ends[..., :1] + TURN], -1))
+        p = x[..., None, :].expand(*between.shape, 3)
+        mid = self.rim_point(p, torch.full_like(between, math.pi / 2), between)
+        best = torch.minimum(self.segment_clearance(p, mid), self.segment_clearance(mid, -p)).argmax(-1)
+        return mid.gather(-2, best[..., None, None].expand(*best.shape, 1, 3))[..., 0, :]
+
+    def tangent(self, x, v):
+        return v - x * (x * v).sum(-1, keepdim=True)
 
     def left(self, x, v):
         return torch.linalg.cross(x, v)
@@ -333,6 +416,9 @@ class SphereWorld(World):
     def off(self, x):
         return (norm(x) - 1).abs()
 
+    def to_walls(self, x):
+        return x[..., :0]
+
     def walls(self, x):
         return torch.full_like(x[..., 0], math.inf)
 
@@ -345,6 +431,9 @@ class SphereWorld(World):
 
     def grown(self, margin):
         return SphereWorld(self.centers, torch.where(self.sizes > 0, self.sizes + margin, 0.0))
+
+    def swollen(self, margin):
+        return SphereWorld(self.centers, torch.where(self.sizes > 0, self.sizes + margin, 0.0), eager_check=False)
 
     # --- rims: caps and great circles ----------------------------------------------------------------------
     @property
@@ -412,6 +501,24 @@ def unit_or_zero(v: Tensor) -> Tensor:
     return v / norm(v)[..., None].clamp(min=1e-300)
 
 
+def _obstacles(world: World, centers, sizes, n: int, name: str) -> tuple[Tensor, Tensor]:
+    """(*worlds, m, n) and (*worlds, m)"""
+    c, r = (torch.as_tensor(t, dtype=torch.float64) for t in (centers, sizes))
+    c = c if c.numel() else c.new_zeros(*c.shape[:-2], 0, n)
+    if c.dim() < 2 or c.shape[-1] != n or r.shape != c.shape[:-1]:
+        raise ValueError(
+            f"{type(world).__name__} asked for centers (*worlds, m, {n}) and {name} (*worlds, m), "
+            f"got {tuple(c.shape)} and {tuple(r.shape)}. One {name[:-1] if name == 'angles' else 'radius'} per centre."
+        )
+    return c, r
+
+
+def _finite(what: str, **numbers: Tensor) -> None:
+    for name, t in numbers.items():
+        if not bool(torch.isfinite(t).all()):
+            raise ValueError(f"{what} asked for finite numbers, got {name}={t.tolist()}.")
+
+
 # --- files and names -----------------------------------------------------------------------------------------
 NAMED: dict[str, dict[str, Any]] = {
     "rect": {"box": [[0, 0], [4, 3]], "discs": [[1, 1, 0.5], [2.2, 1.9, 0.55], [3.1, 0.9, 0.45]]},
@@ -442,19 +549,25 @@ def _from_json(w: Any, name: str) -> World:
     example = '{"box": [[0, 0], [4, 3]], "discs": [[1, 1, 0.5]]} or {"sphere": true, "caps": [[1, 0, 0, 0.6]]}'
     if not isinstance(w, dict) or ("box" in w) == ("sphere" in w):
         raise ValueError(f"{name} asked for a world like {example}, got {json.dumps(w)[:80]}.")
-    key, size = ("discs", None) if "box" in w else ("caps", 4)
+    kind, key = ("box", "discs") if "box" in w else ("sphere", "caps")
+    unknown = sorted(set(w) - {kind, key})
+    if unknown:
+        raise ValueError(f'{name}: a {kind} asked for "{kind}" and "{key}" only, got {", ".join(unknown)}. Write {example}.')
+    if kind == "sphere" and w["sphere"] is not True:
+        raise ValueError(f'{name}: asked for "sphere": true, got {json.dumps(w["sphere"])[:80]}. Write {example}.')
     try:
         rows = torch.tensor(w.get(key, []), dtype=torch.float64)
-        box = torch.tensor(w["box"], dtype=torch.float64) if "box" in w else None
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}: {key} and box asked for numbers, as in {example}.") from None
-    size = size or (box.shape[-1] + 1 if box is not None and box.dim() == 2 else 0)
-    if box is not None and (box.dim() != 2 or len(box) != 2):
-        raise ValueError(f"{name}: box asked for [low, high], two corners, got {w['box']}.")
+        box = torch.tensor(w["box"], dtype=torch.float64) if kind == "box" else torch.zeros(2, 3, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise ValueError(f"{name}: {kind} and {key} asked for numbers within float64, as in {example}.") from None
+    if box.dim() != 2 or len(box) != 2 or not box.numel():
+        raise ValueError(f"{name}: box asked for [low, high], two corners like [[0, 0], [4, 3]], got {str(w['box'])[:80]}.")
+    size = box.shape[1] + 1
     if rows.numel() and (rows.dim() != 2 or rows.shape[1] != size):
         raise ValueError(f"{name}: {key} asked for rows of {size} numbers, centre and size, got shape {tuple(rows.shape)}.")
-    bad = [t for t in (rows, box) if t is not None and not bool(torch.isfinite(t).all())]
-    if bad:
-        raise ValueError(f"{name} asked for finite numbers, got NaN or inf.")
     rows = rows.reshape(-1, size)
-    return BoxWorld(box[0], box[1], rows[:, :-1], rows[:, -1]) if box is not None else SphereWorld(rows[:, :-1], rows[:, -1])
+    try:
+        parts = rows[:, :-1], rows[:, -1]
+        return BoxWorld(box[0], box[1], *parts) if kind == "box" else SphereWorld(*parts)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
