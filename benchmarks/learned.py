@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 import inbounds as ib
 
-SAMPLES, POINTS, SIGMAS, SEEDS = 4_000, 1_000, (0.01, 0.1, 0.3), (201, 202, 203)
+SAMPLES, POINTS, SIGMAS, SEEDS = 4_000, 1_000, (0.01, 0.1, 0.3), (401, 402, 403)
 
 
 @dataclass

@@ -207,6 +207,19 @@ def test_the_derivative_of_a_chart(rotations):
     assert torch.allclose((t.derivative(w, y, g, i) * w).sum(), (t.derivative(w, y, w, i) * g).sum())
 
 
+# --- compiled ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("more", [False, True], ids=["ellipse", "curve"])
+def test_compiled_in_one_graph_with_gradients(more):
+    t = 2 * math.pi * torch.rand(300, 1, dtype=F64, generator=torch.Generator().manual_seed(0))
+    M = ib.fit(torch.cat([t.cos(), 2 * t.sin(), t.cos() ** 2], 1)[:, : 2 + more])
+    x = normal(5, 2 + more).requires_grad_()
+    v = normal(5, 2 + more, seed=1)
+    torch._dynamo.reset()
+    y, exact = torch.compile(M, fullgraph=True, backend="aot_eager")(x), M(x)
+    assert torch.allclose(y, exact, atol=1e-12)
+    assert torch.allclose(*(torch.autograd.grad((z * v).sum(), x)[0] for z in (y, exact)), atol=1e-10)
+
+
 # --- in training -------------------------------------------------------------------------------------------------
 def test_training_far_beyond_the_focus_is_as_good_as_evaluation():
     """No chart reaches there; a paraboloid's samples, moved by five times its size."""

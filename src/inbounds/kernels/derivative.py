@@ -56,6 +56,23 @@ def symmetric(value: Callable[[Tensor], Tensor], derivative: Rule) -> Callable[[
     return with_derivative(value, derivative, derivative)
 
 
+def symmetric_method(value: Callable[[Tensor], Tensor], derivative: Rule) -> Callable[[Tensor], Tensor]:
+    """`symmetric` for methods of an object, of which Dynamo makes no Function.
+
+    Compiled, it is y + DP(x) (x - x) with y, and the x and y of DP, held fixed: the first derivative, and no second.
+    """
+    function = symmetric(value, derivative)
+
+    def apply(x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            return function(x)
+        fixed = x.detach()
+        y = value(fixed).detach()
+        return y + derivative(fixed, y, x - fixed) if x.requires_grad else y
+
+    return apply
+
+
 def eager() -> bool:
     """True outside compile, export and functorch transforms: only there may control flow look at values."""
     return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()

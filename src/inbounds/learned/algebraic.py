@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..kernels.derivative import eager, symmetric
+from ..kernels.derivative import eager, symmetric_method
 from .base import EPS, LearnedSet
 from .charts import Charts
 from .polynomials import Monomials, Polynomials
@@ -68,7 +68,7 @@ class Algebraic(LearnedSet):
         self.n, self.codim = n, W.shape[1]
         self._charts = Charts(self._p, self.W, self.samples)
         self._search = Nearest(self._charts.fixed(self.samples))
-        self._map = symmetric(self._solve, self._derivative)
+        self._map = symmetric_method(self._solve, self._derivative)
         self._quadric = Quadric.of(self._p, self._f, self.codim)
 
     def __deepcopy__(self, memo):

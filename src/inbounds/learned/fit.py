@@ -43,7 +43,7 @@ def fit(samples, method: str = "auto", support: str = "closure", generator: torc
     """
     _check(method, support)
     start = time.perf_counter()
-    g = generator or torch.Generator().manual_seed(0)
+    g = torch.Generator().manual_seed(0) if generator is None else generator
     data = prepare(samples, g)
     if method.startswith("flow"):
         from .flow_fit import fit_flow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.derivative import eager, symmetric
+from ..kernels.derivative import eager, symmetric_method
 from .polynomials import Polynomials
 
 STEPS = 30  # at most
@@ -19,7 +19,7 @@ class Quadric:
 
     def __init__(self, a: Tensor, V: Tensor, middle: Tensor, solid: bool):
         self.a, self.V, self.middle, self.solid = a, V, middle, solid
-        self.project = symmetric(self._solve, self._derivative)
+        self.project = symmetric_method(self._solve, self._derivative)
 
     @classmethod
     def of(cls, p: Polynomials, f: Polynomials, codim: int) -> Quadric | None:

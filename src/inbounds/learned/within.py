@@ -37,6 +37,9 @@ class Within(LearnedSet):
     def _ok(self, z, y):
         return self.inner._ok(self._lower(z), self._lower(y))
 
+    def _draw(self, n, generator):
+        return self.center + self.unit * self.inner._draw(n, generator) @ self.frame.mT
+
     def _known(self):
         return self.center + self.unit * self.inner._known() @ self.frame.mT
 
