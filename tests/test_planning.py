@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import warnings
+from functools import cache
 
 import pytest
 import torch
@@ -203,7 +205,7 @@ def test_disconnected_pairs_are_infinitely_far():
 def test_exact_paths_in_boxes_of_higher_dimension_are_refused():
     world = pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5] * 3], [0.2])
     for make in (pl.ShortestPaths, pl.Exact, lambda w: pl.Around(w, pl.load_sides())):
-        with pytest.raises(ValueError, match="the plane or the sphere, got a box of dimension 3. Use Roadmap"):
+        with pytest.raises(ValueError, match=r"the plane or the sphere, got a box of dimension 3. Use Roadmap"):
             make(world)
 
 
@@ -289,7 +291,7 @@ def test_string_pulling_never_lengthens():
 
 def test_learned_directions():
     world = pl.load_world("rect")
-    inner = pl.Certified(world, lambda a, b: a).inner
+    _, inner = pl.inflated(world)
     x, y = pairs(world, 200)
     ratio = {}
     for labels in ("exact", "roadmap"):
@@ -364,9 +366,14 @@ def ring(count=8, angle=0.45):
     return pl.SphereWorld([[math.cos(k * a), math.sin(k * a), 0.0] for k in range(count)], [angle] * count)
 
 
+def exact_steps(world):
+    solver = pl.ShortestPaths(world)
+    return pl.Certified(world, lambda a, b: solver.solve(a, b)[1], max_steps=100)
+
+
 PLANNERS = {
     "sides": lambda w: pl.Around(w, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 200)),
-    "steps": lambda w: pl.Certified(w, lambda a, b, s=pl.ShortestPaths(w): s.solve(a, b)[1], max_steps=100),
+    "steps": exact_steps,
     "exact": pl.Exact,
     "roadmap": lambda w: pl.Roadmap(w, 200),
     "closed-form": pl.OneStep,
@@ -452,13 +459,17 @@ def scaled(world, s):
     return pl.BoxWorld(s * world.low, s * world.high, s * world.centers, s * world.sizes)
 
 
+@cache
+def plan_scaled(name, s):
+    world = pl.load_world("rect")
+    x, y = blocked_pairs(world, 4, g())
+    return PLANNERS[name](scaled(world, s)).plan(s * x, s * y)
+
+
 @pytest.mark.parametrize("s", [1 / 1024, 2.0**20, 1e-3, 1e-6, 100.0, 1e6])
 def test_plans_of_a_scaled_world_are_the_scaled_plans(s):
-    small = pl.load_world("rect")
-    large = scaled(small, s)
-    x, y = blocked_pairs(small, 6, g())
-    for name, make in PLANNERS.items():
-        a, b = (make(w).plan(k * x, k * y) for w, k in ((small, 1.0), (large, s)))
+    for name in PLANNERS:
+        a, b = plan_scaled(name, 1.0), plan_scaled(name, s)
         assert torch.equal(a.reached, b.reached) and a.reached.all(), name
         assert torch.allclose(s * a.length, b.length, rtol=1e-6, atol=0), name
         if math.log2(s) % 1 == 0:
@@ -568,7 +579,7 @@ def test_batches_of_worlds_where_one_is_needed():
     with pytest.raises(ValueError, match=r"\(3, \.\.\., 2\), got \(4, 2\)"):
         pl.ShortestPaths(worlds).solve(torch.zeros(4, 2), torch.zeros(4, 2))
     world = pl.load_world("rect")
-    with pytest.raises(ValueError, match="as many starts as targets.*3 and 2"):
+    with pytest.raises(ValueError, match=r"as many starts as targets.*3 and 2"):
         pl.OneStep(world).plan(world.sample(3), world.sample(2))
     with pytest.raises(ValueError, match="plane or the sphere"):
         pl.is_connected(pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5] * 3], [0.2]))
@@ -675,3 +686,92 @@ def test_plan_says_what_is_wrong(tmp_path, capsys):
     ):
         assert main(["plan", *bad, "-o", out]) == 2
         assert words in capsys.readouterr().err
+
+
+CUBE = {"box": [[0, 0, 0], [1, 1, 1]], "discs": [[0.5, 0.5, 0.5, 0.3]]}
+
+
+def test_plan_in_a_cube(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cube.json").write_text(json.dumps(CUBE))
+    cube = ["plan", "--world", "cube.json", "--from", "0.1,0.5,0.5", "--to", "0.9,0.5,0.5"]
+    assert main([*cube, "--planner", "roadmap"]) == 0
+    said = capsys.readouterr()
+    assert "1 arrive and are certified" in said.out and "no picture" in said.err and not list(tmp_path.glob("*.png"))
+    for more in (["-o", "cube.png"], ["--animate"]):
+        assert main([*cube, "--planner", "roadmap", *more]) == 2
+        said = capsys.readouterr()
+        assert "plane or the sphere" in said.err and not said.out
+    assert main(cube) == 2
+    assert "Use --planner roadmap" in capsys.readouterr().err
+
+
+def test_plan_options_that_do_not_go_together(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("inbounds.planning.command.train_sides", lambda **_: pytest.fail("trained"))
+    (tmp_path / "folder").mkdir()
+    for bad, words in (
+        (["--random", "1", "--world", "rect"], "--world or --random"),
+        (["--animate", "-o", "path.png"], "path.gif"),
+        (["--from", "1,1", "--to", "3.8,2.8"], "--snap"),
+        (["--from", "0.1,0.1", "--to", "3.8,2.8", "--pairs", "3"], "or for --pairs"),
+        (["--train", "a.safetensors", "--world", "rect"], "--world"),
+        (["--train", "a.safetensors", "--to", "1,1", "--snap"], "--snap, --to"),
+        (["--train", "nowhere/a.safetensors"], "can be written"),
+        (["--train", "folder"], "can be written"),
+    ):
+        assert main(["plan", *bad]) == 2
+        said = capsys.readouterr()
+        assert words in said.err and "snap=True" not in said.err and not said.out
+
+
+def test_plan_trains(tmp_path, capsys, monkeypatch):
+    from safetensors import SafetensorError
+
+    from inbounds.planning import command
+
+    monkeypatch.setattr(command, "train_sides", lambda **_: pl.load_sides())
+    out = tmp_path / "a.safetensors"
+    assert main(["plan", "--train", str(out)]) == 0 and pl.load_sides(out)
+
+    def full(*_):
+        raise SafetensorError("no space left")
+
+    monkeypatch.setattr(command, "save_sides", full)
+    assert main(["plan", "--train", str(out)]) == 2
+    assert "no space left" in capsys.readouterr().err
+
+
+def test_plan_makes_every_planner_that_it_offers(capsys):
+    from inbounds.cli import parser
+    from inbounds.planning import command
+
+    for name in command.PLANNERS:
+        assert parser().parse_args(["plan", "--planner", name]).planner == name
+    with pytest.raises(SystemExit):
+        parser().parse_args(["plan", "--planner", "?"])
+    offered = capsys.readouterr().err.partition("choose from")[2]
+    assert set(re.findall(r"[\w-]+", offered)) == set(command.PLANNERS)
+
+
+def test_plan_to_where_one_is_and_to_where_one_cannot_go(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan", "--from", "0.2,0.2", "--to", "0.2,0.2"]) == 0
+    assert ", 1.0000 of the shortest" in capsys.readouterr().out and (tmp_path / "path.png").exists()
+    (tmp_path / "w.json").write_text(json.dumps({"box": [[0, 0], [2, 1]], "discs": [[1, 0.5, 0.6]]}))
+    assert main(["plan", "--world", "w.json", "--from", "0.1,0.5", "--to", "1.9,0.5", "--animate"]) == 1
+    assert "(0.1, 0.5) -> (1.9, 0.5): no way found" in capsys.readouterr().out and (tmp_path / "path.gif").exists()
+
+
+def test_crosses_are_at_targets():
+    from matplotlib.figure import Figure
+
+    from inbounds.planning.drawing import ends, panel
+
+    world = pl.BoxWorld([0, 0], [2, 1], [[1, 0.5]], [0.6])
+    x, y = T([0.1, 0.5], [0.1, 0.4]), T([1.9, 0.5], [0.2, 0.6])
+    axes = panel(Figure(), 111, world, "")
+    before = len(axes.lines)
+    ends(axes, pl.Exact(world).plan(x, y), y)
+    _, reached, lost = (line.get_xydata().tolist() for line in axes.lines[before:])
+    assert reached == y[1:].tolist() and lost == y[:1].tolist()

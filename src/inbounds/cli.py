@@ -102,24 +102,25 @@ def figure_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--world", default="rect", metavar="FILE", help="rect, rect-overlap, sphere or a JSON file (%(default)s)")
+    parser.add_argument("--world", metavar="FILE", help="rect, rect-overlap, sphere or a JSON file (rect)")
     parser.add_argument("--random", type=int, metavar="SEED", help="a random world of 3 to 8 discs instead")
     parser.add_argument("--from", dest="start", metavar="X,Y", help="start; with a minus sign in front write --from=-1,0,0")
     parser.add_argument("--to", dest="target", metavar="X,Y", help="target")
-    parser.add_argument("--pairs", type=positive, default=8, metavar="N", help="without --from: random pairs (%(default)s)")
+    parser.add_argument("--pairs", type=positive, metavar="N", help="without --from: random pairs (8)")
     parser.add_argument(
         "--planner",
         choices=("sides", "direction", "paper", "closed-form", "roadmap", "exact"),
-        default="sides",
-        help="direction and paper are trained first, half a minute (%(default)s)",
+        help="direction and paper are trained first, half a minute (sides)",
     )
     parser.add_argument("--snap", action="store_true", help="move points inside obstacles to the nearest free ones")
     parser.add_argument("--tight", action="store_true", help="pull the paths tight")
     parser.add_argument("--animate", action="store_true", help="write a GIF")
     parser.add_argument("--seed", type=int, default=0, help="of pairs and training (%(default)s)")
-    parser.add_argument("-o", "--out", default="path.png", metavar="FILE", help="the picture (%(default)s)")
+    parser.add_argument("-o", "--out", metavar="FILE", help="the picture (path.png, with --animate path.gif)")
     parser.add_argument(
-        "--train", metavar="FILE", help="train the network of --planner sides again, a minute or two, and save it"
+        "--train",
+        metavar="FILE",
+        help="train the network of --planner sides again, a minute or two, and save it; with --seed alone",
     )
 
 

@@ -2,7 +2,7 @@
 
 from .learning import DirectionNet, OneStepNet, train_direction, train_one_step
 from .path import Path, pull_tight
-from .planners import Certified, Exact, OneStep, Planner, roadmap
+from .planners import Certified, Exact, OneStep, Planner, inflated, roadmap
 from .random_worlds import is_connected, random_caps, random_worlds
 from .roadmap import Roadmap
 from .shortest import ShortestPaths
@@ -24,6 +24,7 @@ __all__ = [
     "SideNet",
     "SphereWorld",
     "World",
+    "inflated",
     "is_connected",
     "load_sides",
     "load_world",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
@@ -13,80 +14,127 @@ from torch import Tensor
 
 from .learning import Progress, train_direction, train_one_step
 from .path import Path, pull_tight
-from .planners import Certified, Exact, OneStep, Planner, roadmap
+from .planners import Certified, Exact, OneStep, Planner, inflated, roadmap
 from .random_worlds import random_worlds
 from .roadmap import Roadmap
 from .shortest import ShortestPaths
 from .sides import Around, load_sides, save_sides, train_sides
 from .worlds import World, load_world
 
-PLANNERS = ("sides", "direction", "paper", "closed-form", "roadmap", "exact")
+# errors speak of Python; here one types options
+OPTIONS = {"Use Roadmap(world)": "Use --planner roadmap", "pass snap=True": "add --snap", "snap=True": "--snap"}
 
 
 def run(args) -> int:
-    if args.train:
-        return train(args)
     try:
-        world = _world(args)
-        x, y = _pairs(args, world)
-        planner = make(args.planner, world, args.seed, _progress())
-        with warnings.catch_warnings(record=True) as notices:
-            warnings.simplefilter("always")
-            start = time.perf_counter()
-            path = planner.plan(x, y, snap=args.snap)
-            seconds = time.perf_counter() - start
-            if args.tight:
-                path = pull_tight(world, path)
-        for notice in notices:
-            print(f"note: {notice.message}", file=sys.stderr)
-        _print(world, path, seconds)
-        if args.out:
-            from .drawing import animate, draw
-
-            (animate if args.animate else draw)(world, path, File(args.out))
-            print(f"{args.out} written.")
-    except (ValueError, FileNotFoundError, OSError) as error:
-        print(f"inbounds plan: {error}", file=sys.stderr)
+        return train(args) if args.train is not None else plan(args)
+    except (ValueError, OSError) as error:
+        text = str(error)
+        for python, option in OPTIONS.items():
+            text = text.replace(python, option)
+        print(f"inbounds plan: {text}", file=sys.stderr)
         return 2
+
+
+def plan(args) -> int:
+    world = _world(args)
+    out = _picture(args, world)
+    x, y = _pairs(args, world)
+    planner = PLANNERS[args.planner or "sides"](world, args.seed, _progress())
+    with warnings.catch_warnings(record=True) as notices:
+        warnings.simplefilter("always")
+        start = time.perf_counter()
+        path = planner.plan(x, y, snap=args.snap)
+        seconds = time.perf_counter() - start
+        if args.tight:
+            path = pull_tight(world, path)
+    for notice in notices:
+        print(f"note: {notice.message}", file=sys.stderr)
+    _print(world, path, y, seconds)
+    if out is not None:
+        from .drawing import animate, draw
+
+        (animate if args.animate else draw)(world, path, out, targets=y)
+        print(f"{out} written.")
     return 0 if bool((path.reached & path.certified).all()) else 1
 
 
 def train(args) -> int:
     """The network that is shipped, made again."""
+    from safetensors import SafetensorError
+
+    given = {f"--{k}": getattr(args, k) for k in ("world", "random", "pairs", "planner", "snap", "tight", "animate", "out")}
+    given |= {"--from": args.start, "--to": args.target}
+    beside = [name for name, value in given.items() if value is not None and value is not False]
+    if beside:
+        raise ValueError(
+            f"--train asked for no options but --seed, got {', '.join(beside)}. Train first, then plan without --train."
+        )
+    file = File(args.train)
+    if file.is_dir() or not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
+        raise ValueError(f"--train asked for a file that can be written, got {args.train!r}: a folder, in none, or not allowed.")
     start = time.perf_counter()
     net = train_sides(seed=args.seed, progress=_progress())
-    save_sides(net, args.train)
-    print(f"{args.train} written after {time.perf_counter() - start:.0f} s.")
+    try:
+        save_sides(net, file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} could not be written: {error}") from None
+    print(f"{file} written after {time.perf_counter() - start:.0f} s.")
     return 0
 
 
-def make(name: str, world: World, seed: int = 0, progress: Progress | None = None) -> Planner:
-    """A planner by name; those that learn are trained first, in half a minute."""
-    if name == "sides":
-        return Around(world, load_sides(), fallback=lambda w: Roadmap(w, 400, seed))
-    if name == "direction":
-        inner = Certified(world, lambda x, y: x).inner
-        return Certified(world, train_direction(inner, seed=seed, progress=progress), fallback=roadmap(world, seed=seed))
-    made: dict[str, Callable[[], Planner]] = {
-        "paper": lambda: OneStep(world, train_one_step(world, seed=seed, progress=progress)),
-        "closed-form": lambda: OneStep(world),
-        "roadmap": lambda: Roadmap(world, 1000, seed),
-        "exact": lambda: Exact(world),
-    }
-    return made[name]()
+def _sides(world: World, seed: int, progress: Progress | None) -> Planner:
+    return Around(world, load_sides(), fallback=roadmap(world, 400, seed))
+
+
+def _direction(world: World, seed: int, progress: Progress | None) -> Planner:
+    net = train_direction(inflated(world)[1], seed=seed, progress=progress)
+    return Certified(world, net, fallback=roadmap(world, seed=seed))
+
+
+# those that learn are trained first, in half a minute
+PLANNERS: dict[str, Callable[[World, int, Progress | None], Planner]] = {
+    "sides": _sides,
+    "direction": _direction,
+    "paper": lambda world, seed, progress: OneStep(world, train_one_step(world, seed=seed, progress=progress)),
+    "closed-form": lambda world, seed, progress: OneStep(world),
+    "roadmap": lambda world, seed, progress: Roadmap(world, 1000, seed),
+    "exact": lambda world, seed, progress: Exact(world),
+}
 
 
 def _world(args) -> World:
-    return random_worlds(1, seed=args.random)[0] if args.random is not None else load_world(args.world)
+    if args.random is not None and args.world is not None:
+        raise ValueError(f"plan asked for --world or --random, got both: {args.world} and {args.random}. Leave one of them out.")
+    return random_worlds(1, seed=args.random)[0] if args.random is not None else load_world(args.world or "rect")
+
+
+def _picture(args, world: World) -> File | None:
+    """Where it goes; None if there is none to draw."""
+    out = args.out if args.out is not None else "path.gif" if args.animate else "path.png"
+    if not out:
+        return None
+    if not world.is_surface:
+        if args.out is not None or args.animate:
+            raise ValueError(
+                f"Pictures asked for the plane or the sphere, got a box of dimension {world.dim}. Leave out -o, --animate."
+            )
+        print(f"note: no picture, the world has dimension {world.dim}.", file=sys.stderr)
+        return None
+    if args.animate and File(out).suffix.lower() != ".gif":
+        raise ValueError(f"--animate asked for a file that ends in .gif, got {out}. Write -o {File(out).with_suffix('.gif')}.")
+    return File(out)
 
 
 def _pairs(args, world: World) -> tuple[Tensor, Tensor]:
     if (args.start is None) != (args.target is None):
         raise ValueError("plan asked for both --from and --to, or neither; got one of them.")
     if args.start is not None:
+        if args.pairs is not None:
+            raise ValueError("plan asked for --from and --to, or for --pairs; got both. Leave one of them out.")
         return _point(args.start, world, "--from"), _point(args.target, world, "--to")
-    g = torch.Generator().manual_seed(args.seed)
-    return world.sample(args.pairs, generator=g), world.sample(args.pairs, generator=g)
+    g, count = torch.Generator().manual_seed(args.seed), args.pairs or 8
+    return world.sample(count, generator=g), world.sample(count, generator=g)
 
 
 def _point(text: str, world: World, name: str) -> Tensor:
@@ -99,18 +147,19 @@ def _point(text: str, world: World, name: str) -> Tensor:
     return torch.tensor([numbers], dtype=torch.float64)
 
 
-def _print(world: World, path: Path, seconds: float) -> None:
-    shortest = ShortestPaths(world).distance(path.points[:, 0], path.points[:, -1]) if world.is_surface else None
+def _print(world: World, path: Path, y: Tensor, seconds: float) -> None:
+    shortest = ShortestPaths(world).distance(path.points[:, 0], path.points[:, -1]).tolist() if world.is_surface else []
     for k in range(len(path.points)):
-        a, b = (", ".join(f"{v:.3f}" for v in p.tolist()) for p in (path.points[k, 0], path.points[k, -1]))
+        end = path.points[k, -1] if bool(path.reached[k]) else y[k]
+        a, b = (", ".join(f"{v:.4g}" for v in p.tolist()) for p in (path.points[k, 0], end))
         if not bool(path.reached[k]):
-            print(f"({a}): no way found")
+            print(f"({a}) -> ({b}): no way found")
             continue
-        ratio = f", {float(path.length[k] / shortest[k].clamp(min=1e-12)):.4f} of the shortest" if shortest is not None else ""
-        least = float(path.clearance[k].min())
+        length, least = float(path.length[k]), float(path.clearance[k].min())
+        ratio = f", {length / shortest[k] if shortest[k] else 1:.4f} of the shortest" if shortest else ""
         free = f"free by {least:.2g}" if least >= 0 else f"COLLIDES, {-least:.2g} deep"
         note = ", by the roadmap" if bool(path.fallback[k]) else ""
-        print(f"({a}) -> ({b}): length {float(path.length[k]):.4f}{ratio}; {free}{note}")
+        print(f"({a}) -> ({b}): length {length:.5g}{ratio}; {free}{note}")
     print(f"{len(path.points)} paths in {seconds:.2f} s; {int((path.reached & path.certified).sum())} arrive and are certified.")
 
 

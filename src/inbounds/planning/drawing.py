@@ -16,7 +16,7 @@ OBSTACLE, FREE, BAD = "#9aa3ad", "#1f6f8b", "#c1272d"
 VIEW = (22, -12)  # elevation, azimuth in degrees
 
 
-def draw(world: World, path: Path, out: File, title: str = "") -> None:
+def draw(world: World, path: Path, out: File, title: str = "", targets: Tensor | None = None) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -24,12 +24,12 @@ def draw(world: World, path: Path, out: File, title: str = "") -> None:
 
     figure = plt.figure(figsize=(7.2, 5.6) if isinstance(world, BoxWorld) else (6.4, 6.4))
     axes = panel(figure, 111, world, title)
-    paths(axes, world, path)
+    paths(axes, world, path, targets)
     figure.savefig(out, dpi=150, bbox_inches="tight")
     plt.close(figure)
 
 
-def animate(world: World, path: Path, out: File, seconds: float = 4.0) -> None:
+def animate(world: World, path: Path, out: File, seconds: float = 4.0, targets: Tensor | None = None) -> None:
     """The paths as they grow, a GIF."""
     import matplotlib
 
@@ -41,7 +41,7 @@ def animate(world: World, path: Path, out: File, seconds: float = 4.0) -> None:
     axes = panel(figure, 111, world, "")
     frames = 40
     lines = [dense(world, p) for p in path.points]
-    ends(axes, path)
+    ends(axes, path, targets)
     if isinstance(world, SphereWorld):  # what is behind is not drawn
         lines = [torch.where(facing(p)[:, None], 1.003 * p, torch.nan) for p in lines]
     dots = [axes.plot(*p[:1].mT.tolist(), "o", color=FREE, ms=6, zorder=6)[0] for p in lines]
@@ -113,38 +113,41 @@ def facing(p: Tensor) -> Tensor:
     return p @ eye > 0
 
 
-def dense(world: World, points: Tensor, spacing: float = 0.02) -> Tensor:
-    """Points along the straight ways between way points (k, n), a little apart."""
+def dense(world: World, points: Tensor) -> Tensor:
+    """Points along the straight ways between way points (k, n), 0.02 units apart."""
+    spacing = 0.02 * world.unit
     a, b = points[:-1], points[1:]
     far = world.distance(a, b)
     parts = [points[:1]]
     for p, q, d in zip(a, b, far.tolist(), strict=True):
-        if d > 1e-9:
+        if d > 1e-9 * world.unit:
             t = torch.linspace(0, d, max(2, math.ceil(d / spacing)), dtype=points.dtype)[1:, None]
             parts.append(world.move(p.expand(len(t), -1), t * world.direction(p, q)))
     return torch.cat(parts)
 
 
-def paths(axes, world: World, path: Path) -> None:
-    """Lines, way points, circles at starts, crosses at targets; segments that collide in red."""
+def paths(axes, world: World, path: Path, targets: Tensor | None = None) -> None:
+    """Lines, way points, circles at starts, crosses at targets; segments that collide in red, targets not reached too."""
     for points, clearance in zip(path.points, path.clearance, strict=True):
         for k in range(len(points) - 1):
-            if float(world.distance(points[k], points[k + 1])) < 1e-9:
+            if float(world.distance(points[k], points[k + 1])) < 1e-9 * world.unit:
                 continue
             _line(axes, world, dense(world, points[k : k + 2]), FREE if float(clearance[k]) >= 0 else BAD)
-    ends(axes, path)
+    ends(axes, path, targets)
 
 
-def ends(axes, path: Path) -> None:
-    """Circles and crosses; faint on the far side of a sphere."""
+def ends(axes, path: Path, targets: Tensor | None = None) -> None:
+    """Circles and crosses; faint on the far side of a sphere. Without targets, paths that do not arrive have no cross."""
+    last, lost = path.points[:, -1], ~path.reached
     for points, style in (
-        (path.points[:, 0], {"marker": "o", "mfc": "white"}),
-        (path.points[:, -1], {"marker": "x", "mew": 1.6}),
+        (path.points[:, 0], {"marker": "o", "mfc": "white", "color": "black"}),
+        (last[path.reached], {"marker": "x", "mew": 1.6, "color": "black"}),
+        (last[:0] if targets is None else targets.double().expand_as(last)[lost], {"marker": "x", "mew": 1.6, "color": BAD}),
     ):
         near = facing(points) if points.shape[-1] == 3 else torch.ones(len(points), dtype=torch.bool)
         for rows, alpha in ((near, 1.0), (~near, 0.3)):
             if bool(rows.any()):
-                axes.plot(*points[rows].mT.tolist(), ls="", color="black", ms=6, zorder=7, alpha=alpha, **style)
+                axes.plot(*points[rows].mT.tolist(), ls="", ms=6, zorder=7, alpha=alpha, **style)
 
 
 def _line(axes, world: World, line: Tensor, color: str) -> None:
