@@ -462,11 +462,11 @@ def scaled(world, s):
 @cache
 def plan_scaled(name, s):
     world = pl.load_world("rect")
-    x, y = blocked_pairs(world, 4, g())
+    x, y = blocked_pairs(world, 3, g())
     return PLANNERS[name](scaled(world, s)).plan(s * x, s * y)
 
 
-@pytest.mark.parametrize("s", [1 / 1024, 2.0**20, 1e-3, 1e-6, 100.0, 1e6])
+@pytest.mark.parametrize("s", [1 / 1024, 1e-3, 1e-6, 1e6])
 def test_plans_of_a_scaled_world_are_the_scaled_plans(s):
     for name in PLANNERS:
         a, b = plan_scaled(name, 1.0), plan_scaled(name, s)
@@ -524,7 +524,7 @@ def test_clearance_of_float32_points_is_computed_in_float64():
 )
 def test_no_policy_can_make_a_path_collide(name, bad):
     world = WORLDS[name]()
-    x, y = pairs(world, 100)
+    x, y = pairs(world, 30)
     path = pl.Certified(world, lambda a, b: bad(world.direction(a, b)), max_steps=40).plan(x, y)
     promises(world, path, x, y)
     assert (world.distance(path.points[:, 1:-1], path.points[:, 2:]).amax(1)[~path.reached] <= 0.1 + 1e-9).all()

@@ -373,13 +373,17 @@ class SphereWorld(World):
         return 2 * torch.atan2(norm(y - x), norm(y + x))
 
     def direction(self, x, y):
-        s = y + x  # nearly opposite points: y - x is nearly -2x, and little is left of it
-        v = self.tangent(x, torch.where(norm(s)[..., None] < 1e-3, s, y - x))
+        s = y + x
+        nearly = s.square().sum(-1, keepdim=True) < 1e-6
+        if not bool(nearly.any()):
+            return unit_or_zero(self.tangent(x, y - x))
+        v = self.tangent(x, torch.where(nearly, s, y - x))  # y - x is nearly -2x there, and little of it is tangent
         return torch.where(self.opposite(x, y)[..., None], 0.0, unit_or_zero(v))
 
     def opposite(self, x, y):
         s = y + x
-        return (norm(s) < 1e-3) & (norm(self.tangent(x, s)) < OPPOSITE)
+        nearly = s.square().sum(-1) < 1e-6
+        return nearly & (norm(self.tangent(x, s)) < OPPOSITE) if bool(nearly.any()) else nearly
 
     def halfway(self, x):
         c, r = (self._spread(t, x.dim() - self.centers.dim() + 1) for t in (self.centers, self.sizes))
