@@ -433,6 +433,7 @@ def test_contacts_are_closed(more):
     world = pl.BoxWorld([0, 0], [2, 1], [[1, 0.25], [1, 0.75]], [0.25 + more] * 2)
     x, y = T([0.2, 0.3], [0.2, 0.5], [0.2, 0.0]), T([1.8, 0.6], [1.8, 0.5], [1.8, 0.0])
     assert torch.isinf(pl.ShortestPaths(world).distance(x, y)).all()
+    assert torch.isfinite(pl.ShortestPaths(world).distance(x, x.roll(1, 0))).all()
     assert not pl.is_connected(world)
     assert not pl.Exact(world).plan(x[:1], y[:1]).reached.any()
 
@@ -444,6 +445,8 @@ def test_ways_past_a_contact():
     path, shortest = pl.Exact(world).plan(x, y), pl.ShortestPaths(world).distance(x, y)
     assert path.reached.all() and path.points.shape[1] < 400
     assert 0 <= float(path.length - shortest) < 0.01
+    floor = pl.BoxWorld([0, 0], [4, 3], [[2, 0.5]], [0.5])  # straight along it is no way under the disc
+    assert 3.7 < float(pl.ShortestPaths(floor).distance(T([0.2, 0.0]), T([3.8, 0.0]))) < 4.5 and pl.is_connected(floor)
     outer = pl.ShortestPaths(world).distance(T([0.2, 2.0]), T([3.8, 2.0]))  # a line that touches both is no way between them
     assert torch.allclose(outer, T(3.6))
 
@@ -536,6 +539,21 @@ def test_a_policys_length_is_clipped_to_1():
     solver = pl.ShortestPaths(world)
     one, ten = (pl.Certified(world, lambda a, b, k=k: k * solver.solve(a, b)[1]).plan(x, y) for k in (1.0, 10.0))
     assert torch.allclose(one.length, ten.length) and ten.reached.all()
+
+
+def test_a_policy_of_the_wrong_shape():
+    world = pl.load_world("rect")
+    x, y = blocked_pairs(world, 4, g())
+    with pytest.raises(ValueError, match=r"its policy for directions \(4, 2\), got \(4, 3\)"):
+        pl.Certified(world, lambda a, b: torch.zeros(4, 3)).plan(x, y)
+
+
+def test_no_rows_no_paths():
+    for world in (pl.load_world("rect"), pl.load_world("sphere"), pl.SphereWorld()):
+        none = torch.zeros(0, world.dim)
+        for name, make in PLANNERS.items():
+            path = make(world).plan(none, none)
+            assert len(path.points) == len(path.reached) == 0, name
 
 
 def test_exact_tells_disconnected_pairs_at_once():

@@ -132,7 +132,10 @@ class Certified:
         return rescue(Path.of(self.world, torch.stack(points, 1), reached), self.world, x, y, self.fallback)
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
-        v = self.world.tangent(x, self.policy(x, y).double()).nan_to_num(0.0, 0.0, 0.0)
+        v = self.policy(x, y)
+        if v.shape != x.shape:
+            raise ValueError(f"Certified asked its policy for directions {tuple(x.shape)}, got {tuple(v.shape)}.")
+        v = self.world.tangent(x, v.double()).nan_to_num(0.0, 0.0, 0.0)
         return self.inner.M.project(self.world.move(x, 0.5 * self.step * v / norm(v).clamp(min=1)[:, None]))
 
 

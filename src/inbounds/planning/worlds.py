@@ -508,7 +508,7 @@ def unit_or_zero(v: Tensor) -> Tensor:
 def _obstacles(world: World, centers, sizes, n: int, name: str) -> tuple[Tensor, Tensor]:
     """(*worlds, m, n) and (*worlds, m)"""
     c, r = (torch.as_tensor(t, dtype=torch.float64) for t in (centers, sizes))
-    c = c if c.numel() else c.new_zeros(*c.shape[:-2], 0, n)
+    c = c if c.shape != (0,) else c.new_zeros(0, n)
     if c.dim() < 2 or c.shape[-1] != n or r.shape != c.shape[:-1]:
         raise ValueError(
             f"{type(world).__name__} asked for centers (*worlds, m, {n}) and {name} (*worlds, m), "
