@@ -465,8 +465,9 @@ def scaled(world, s):
 @cache
 def plan_scaled(name, s):
     world = pl.load_world("rect")
-    x, y = blocked_pairs(world, 3, g())
-    return PLANNERS[name](scaled(world, s)).plan(s * x, s * y)
+    x, y = blocked_pairs(world, 20, g())
+    near = world.distance(x, y).argsort()[:4]
+    return PLANNERS[name](scaled(world, s)).plan(s * x[near], s * y[near])
 
 
 @pytest.mark.parametrize("s", [1 / 1024, 1e-3, 1e-6, 1e6])
