@@ -500,11 +500,10 @@ def test_training_does_not_depend_on_the_unit_of_length():
 def test_start_centres_and_target_on_one_line(name, where):
     if where == "plane":
         world = pl.BoxWorld([0, 0], [4, 3], [[0.9, 1.5], [2.0, 1.5], [3.0, 1.5]], [0.3, 0.4, 0.25])
-        x, y = T([0.2, 1.5], [2.0, 0.1], [1.45, 1.5]), T([3.8, 1.5], [2.0, 2.9], [3.8, 1.5])
+        x, y = T([0.5, 1.5], [2.0, 0.9], [1.45, 1.5]), T([3.5, 1.5], [2.0, 2.1], [3.5, 1.5])
     else:
-        a = [0.5, 1.2, 2.0]
-        world = pl.SphereWorld([[math.cos(t), math.sin(t), 0.0] for t in a], [0.2, 0.25, 0.3])
-        x, y = T([math.cos(0.1), math.sin(0.1), 0.0]), T([math.cos(2.7), math.sin(2.7), 0.0])
+        world = pl.SphereWorld([[math.cos(t), math.sin(t), 0.0] for t in (0.4, 0.8, 1.2)], [0.15, 0.2, 0.15])
+        x, y = T([math.cos(0.1), math.sin(0.1), 0.0]), T([math.cos(1.5), math.sin(1.5), 0.0])
     path = PLANNERS[name](world).plan(x, y)
     promises(world, path, x, y)
     assert path.reached.all() and not path.fallback.any()
