@@ -21,7 +21,8 @@ STIFF = 1e6  # weight of the equations in a plain step
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 CHUNK = 8_192  # rows at once
 FAR = 1e8  # sizes of the set
-CHARTS = 1e-3  # how far from the set, in units of its size, training may leave points; it stands for eps there
+FINE = 1e-9  # eps of training's other points
+CHARTS = 3e-3  # how far from the set, in units of its size, training may leave points; it stands for eps there
 
 
 class Algebraic(LearnedSet):
@@ -154,9 +155,9 @@ class Algebraic(LearnedSet):
         y, far = self._charts.foot(x, i)
         left = (eps == CHARTS) & (far > 0)
         if bool(left.any()):  # charts are off by e ~ far^3, their slope by 3 e / far: that moves the foot, the more the farther x
-            e = _length(self._values(y, self.W[i], None))
+            e = _length(self._values(y, self.W.index_select(0, i), None))
             left = left & (e * (1 + 3 * _length(x - y) / far) <= CHARTS)
-        rows = (~left).nonzero()[:, 0]
+        rows, eps = (~left).nonzero()[:, 0], torch.where(eps == CHARTS, FINE, eps)
         if len(rows) == len(x):
             return self._newton(x, start, i, None, eps, y), left
         return y.index_copy(0, rows, self._newton(x[rows], start[rows], i[rows], None, eps[rows], y[rows])), left
@@ -198,7 +199,7 @@ class Algebraic(LearnedSet):
         With K = H + c A^T A, positive definite at a minimum for large c, K dy = x - y - A^T (l + c e) and dl = c (e + A dy) solve
         Newton's equations but for dl / c, which vanishes with dl: one factorisation of n x n, no frames.
         """
-        W, rest = self.W[i], 0.25 * eps.sqrt()  # convergence is quadratic
+        W, rest = self.W.index_select(0, i), 0.25 * eps.sqrt()  # convergence is quadratic
         e, A = self._equations(y, W, active)
         l = Gram(A).split(x - y)[1]
         stiff = STIFF * (1 + _length(l))
@@ -317,7 +318,7 @@ class Algebraic(LearnedSet):
 
     def _off_charts(self, x: Tensor, y: Tensor, g: Tensor, i: Tensor) -> Tensor:
         active = self._active(x.detach(), y.detach())
-        dy, sound = self._implicit(x, y, g, self.W[i], i, active)
+        dy, sound = self._implicit(x, y, g, self.W.index_select(0, i), i, active)
         if eager() and not bool(sound.all()):  # combinations that were made far away
             rows = (~sound).nonzero()[:, 0]
             W = self._combinations(y[rows].detach())

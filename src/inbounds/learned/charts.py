@@ -52,7 +52,7 @@ class Charts:
         s = self.start(x, i)
         if not self.usable:
             return s, torch.zeros_like(s[:, 0])
-        T, N, B = self.T[i], self.N[i], self.B[i]
+        T, N, B = (t.index_select(0, i) for t in (self.T, self.N, self.B))
         d = (x - s)[:, None]
         a, b = d @ T, d @ N
         u, sound = _solve(_eye(B) - _dot(b, B), a)
@@ -67,7 +67,7 @@ class Charts:
 
     def derivative(self, x: Tensor, y: Tensor, g: Tensor, i: Tensor) -> Tensor:
         """D (D^T D + (h - b) B)^{-1} D^T g, D = T + N B(u): the derivative of the projection on the charts, at x with foot y."""
-        s, T, N, B = self.samples[i], self.T[i], self.N[i], self.B[i]
+        s, T, N, B = (t.index_select(0, i) for t in (self.samples, self.T, self.N, self.B))
         u, b = (y - s)[:, None] @ T, (x - s)[:, None] @ N  # of what is free neither sees anything
         bent = _dot(u, B.transpose(1, 2))
         D = T + N @ bent
