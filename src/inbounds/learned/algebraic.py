@@ -21,7 +21,6 @@ STIFF = 1e6  # weight of the equations in a plain step
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 CHUNK = 8_192  # rows at once
 FAR = 1e8  # sizes of the set
-FINE = 1e-9  # eps of training's other points
 CHARTS = 3e-3  # how far from the set, in units of its size, training may leave points; it stands for eps there
 
 
@@ -120,11 +119,13 @@ class Algebraic(LearnedSet):
         slack = 10 * self.tolerance
         return self._on(y) & (still <= 1e-6 * away + self.tolerance) & (away <= near * (1 + 1e-6) + slack)
 
-    def _on(self, y: Tensor) -> Tensor:
-        """Whether all polynomials vanish, to ten times what they leave at the samples; W_i p alone has other zeros far from i."""
+    def _on(self, y: Tensor, eps: Tensor | float = 0.0) -> Tensor:
+        """Whether all polynomials vanish, to ten times what they leave at the samples, in training to CHARTS / 3; W_i p alone has
+        other zeros far from i."""
         if not self.codim:
             return torch.isfinite(y).all(1)
-        return (self._p.values(y) / self.tau.clamp(min=ROUNDING)).square().mean(1) <= 100.0
+        least = torch.where(torch.as_tensor(eps) == CHARTS, CHARTS / 30, ROUNDING)
+        return (self._p.values(y) / self.tau.maximum(least[..., None])).square().mean(1) <= 100.0
 
     def _known(self):
         return self.center + self.unit * self.samples @ self.frame.mT
@@ -157,7 +158,7 @@ class Algebraic(LearnedSet):
         if bool(left.any()):  # charts are off by e ~ far^3, their slope by 3 e / far: that moves the foot, the more the farther x
             e = _length(self._values(y, self.W.index_select(0, i), None))
             left = left & (e * (1 + 3 * _length(x - y) / far) <= CHARTS)
-        rows, eps = (~left).nonzero()[:, 0], torch.where(eps == CHARTS, FINE, eps)
+        rows = (~left).nonzero()[:, 0]
         if len(rows) == len(x):
             return self._newton(x, start, i, None, eps, y), left
         return y.index_copy(0, rows, self._newton(x[rows], start[rows], i[rows], None, eps[rows], y[rows])), left
@@ -183,7 +184,7 @@ class Algebraic(LearnedSet):
         where not all polynomials vanish, again with new combinations at every step.
         """
         out, arrived = self._run(x, guess, i, active, eps)
-        arrived &= self._on(out) & (_length(x - out) <= (1 + 1e-9) * _length(x - y) + 1e-9)
+        arrived &= self._on(out, eps) & (_length(x - out) <= (1 + 1e-9) * _length(x - y) + 1e-9)
         for careful in (self._walk, self._wander):
             if bool(arrived.all()):
                 break

@@ -58,7 +58,7 @@ def run(args) -> int:
             path = planner.plan(x, y)
             colliding = int((path.clearance < 0).any(-1).sum())
             axes = panel(figure, 221 + 2 * row + column, world, f"{title}: {colliding} of {count} paths collide")
-            paths(axes, world, path)
+            paths(axes, world, path, y)
             rows += _rows(name, title, world, path)
     key = [
         Line2D([], [], marker="o", color="black", mfc="white", ls="", label="start"),

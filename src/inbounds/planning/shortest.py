@@ -51,8 +51,10 @@ class ShortestPaths:
         a, b, _, length, real = self.world.tangents(ci, ri, self.si.expand(ri.shape), cj, rj, self.sj.expand(rj.shape))
         wrapped = self.world.wrapped
         free = real & wrapped[..., self.i] & wrapped[..., self.j] & self._sees(a, b)
-        self.leave, self.arrive = self.world.angle(ci, a), self.world.angle(cj, b)
-        self.length = torch.where(free, length, math.inf)
+        some = free.flatten(0, -2).any(0) if free.dim() > 1 else free  # in one of the worlds
+        self.i, self.j, self.si, self.sj = (t[some] for t in (self.i, self.j, self.si, self.sj))
+        self.leave, self.arrive = self.world.angle(ci, a)[..., some], self.world.angle(cj, b)[..., some]
+        self.length = torch.where(free, length, math.inf)[..., some]
         self.between = self._all_pairs()
 
     # --- the graph ---------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ MOST = 16  # obstacles
 SOFT = 0.03  # lengths that differ by so little are equally good
 TINY = 1e-9  # units, as SOFT
 OWN, OTHER = 13, 7  # features
+TOGETHER = 2**18  # pairs of tangents of worlds that are solved at once
 
 
 @dataclass
@@ -230,7 +231,8 @@ def lessons(world: World, queries: int, seed: int, step: float | None = None) ->
     rim = inner.rim_point(inner.centers[each, which], size, angle)
     free = (world.segment_clearance(rim, rim) >= 0) & (size > 0)
     x[:, : queries // 2] = torch.where(free[..., None], rim, x[:, : queries // 2])
-    total, _ = ShortestPaths(inner).ways(x, y)
+    parts = torch.arange(n_worlds).split(max(1, TOGETHER // m**4))
+    total = torch.cat([ShortestPaths(inner[part]).ways(x[part], y[part])[0] for part in parts])
     row, query = (~world.sees(x, y) & torch.isfinite(total).any(-1)).nonzero().mT
     w, s, lengths = world[row], steps[row], (total[row, query] / world.unit).unflatten(-1, (m, 2)).float()
     ways = Ways.at(w, w.inflate(s), x[row, query], y[row, query], s, exits(inner)[row])
