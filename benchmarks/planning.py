@@ -1,9 +1,9 @@
 """Planners side by side: arrival, collisions, length against the exact optimum, time per query, one thread.
 
 rect, rect-overlap, sphere (west to east): 1,000 pairs each; 200 random worlds of 3 to 8 discs that no network has seen, 5 pairs
-each; 60 crowded ones of 9 to 16 discs, more than the network was trained on. The paper's planner and its closed form, certified planners with learned directions and sides, the exact solver, and OMPL's
-BIT* and RRT* (`--peers PYTHON`, an environment with benchmarks/peers.txt), whose paths go through our collision check. Writes
-results/planning.json.
+each; 60 crowded ones of 9 to 16 discs, more than the network was trained on. The paper's planner and its closed form, certified
+planners with learned directions and sides, the exact solver, and OMPL's BIT* and RRT* (`--peers PYTHON`, an environment with
+benchmarks/peers.txt), whose paths go through our collision check. Writes results/planning.json.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ class Charts:
         f = self.free.shape[1]
         m = n - k - f
         Q = torch.linalg.qr(torch.cat([A.mT, self.free.expand(len(A), n, f)], 2), mode="complete")[0]
-        self.N, self.T = Q[:, :, :k].contiguous(), Q[:, :, k + f :].contiguous()
+        self.Q = torch.cat([Q[:, :, :k], Q[:, :, k + f :]], 2)
+        self.N, self.T, self.k = self.Q[:, :, :k], self.Q[:, :, k:], k
         self.usable = bool(m and k) and len(samples) * k * m**2 <= MOST
         if self.usable:
             bent = torch.stack([self.T.mT @ p.hessian(samples, W[:, j]) @ self.T for j in range(k)], 1)
@@ -52,9 +53,9 @@ class Charts:
         s = self.start(x, i)
         if not self.usable:
             return s, torch.zeros_like(s[:, 0])
-        T, N, B = (t.index_select(0, i) for t in (self.T, self.N, self.B))
+        Q, B = (t.index_select(0, i) for t in (self.Q, self.B))
         d = (x - s)[:, None]
-        a, b = d @ T, d @ N
+        b, a = (d @ Q).tensor_split([self.k], 2)
         u, sound = _solve(_eye(B) - _dot(b, B), a)
         bent = _dot(u, B.transpose(1, 2))  # B(u): (rows, k, m)
         rise = 0.5 * u @ bent.mT
@@ -63,16 +64,17 @@ class Charts:
         u = torch.where(sound & convex & short, u - step, 0.0)
         rise = 0.5 * u @ _dot(u, B.transpose(1, 2)).mT
         far = torch.where(step.square().sum(2) <= ROUGH, torch.linalg.vector_norm(u, dim=2), 0.0)
-        return s + (u @ T.mT + rise @ N.mT)[:, 0], far[:, 0]
+        return s + (torch.cat([rise, u], 2) @ Q.mT)[:, 0], far[:, 0]
 
     def derivative(self, x: Tensor, y: Tensor, g: Tensor, i: Tensor) -> Tensor:
         """D (D^T D + (h - b) B)^{-1} D^T g, D = T + N B(u): the derivative of the projection on the charts, at x with foot y."""
-        s, T, N, B = (t.index_select(0, i) for t in (self.samples, self.T, self.N, self.B))
-        u, b = (y - s)[:, None] @ T, (x - s)[:, None] @ N  # of what is free neither sees anything
+        s, Q, B = (t.index_select(0, i) for t in (self.samples, self.Q, self.B))
+        normal, along = (torch.stack([y - s, x - s, g], 1) @ Q).tensor_split([self.k], 2)  # of what is free neither sees anything
+        u, b = along[:, :1], normal[:, 1:2]
         bent = _dot(u, B.transpose(1, 2))
-        D = T + N @ bent
         S = _eye(B) + bent.mT @ bent + _dot(0.5 * u @ bent.mT - b, B)
-        return (_solve(S, g[:, None] @ D)[0] @ D.mT)[:, 0] + g @ self.free @ self.free.mT
+        v = _solve(S, along[:, 2:] + normal[:, 2:] @ bent)[0]
+        return (torch.cat([v @ bent.mT, v], 2) @ Q.mT)[:, 0] + g @ self.free @ self.free.mT
 
 
 def free_directions(p: Polynomials, samples: Tensor) -> Tensor:
