@@ -686,8 +686,10 @@ def test_plan_draws(tmp_path, capsys):
     assert main(["plan", "--world", "sphere", "--pairs", "3", "--planner", "exact", "-o", str(tmp_path / "s.png")]) == 0
     (tmp_path / "w.json").write_text(json.dumps({"box": [[0, 0], [2, 2]], "discs": [[1, 1, 0.5]]}))
     gif = tmp_path / "p.gif"
-    assert main(["plan", "--world", str(tmp_path / "w.json"), "--pairs", "2", "--animate", "-o", str(gif)]) == 0
-    assert gif.read_bytes()[:6] == b"GIF89a"
+    for world in (str(tmp_path / "w.json"), "sphere"):
+        assert main(["plan", "--world", world, "--pairs", "2", "--animate", "-o", str(gif)]) == 0
+        assert gif.read_bytes()[:6] == b"GIF89a"
+        gif.unlink()
 
 
 def test_plan_says_what_is_wrong(tmp_path, capsys):

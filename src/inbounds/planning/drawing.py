@@ -51,10 +51,7 @@ def animate(world: World, path: Path, out: File, seconds: float = 4.0, targets: 
         for p, dot, trail in zip(lines, dots, trails, strict=True):
             k = max(1, round((frame + 1) / frames * len(p)))
             for artist, part in ((dot, p[k - 1 : k]), (trail, p[:k])):
-                columns = part.mT.tolist()
-                artist.set_data(*columns[:2])
-                if len(columns) == 3:
-                    artist.set_3d_properties(columns[2])
+                (artist.set_data_3d if world.dim == 3 else artist.set_data)(*part.mT.numpy())
         return [*dots, *trails]
 
     FuncAnimation(figure, show, frames=frames).save(out, writer=PillowWriter(fps=round(frames / seconds)))
