@@ -584,7 +584,8 @@ def test_one_fallback_for_all_rows_of_a_world():
         promises(world, path, x, y)
     made.clear()
     path = pl.Around(one_per_row(world, len(x)), pl.load_sides(), max_steps=1, fallback=fallback).plan(x, y)
-    assert len(made) == int(path.fallback.sum())
+    assert len(made) == 1 and path.fallback.sum() > 1
+    promises(world, path, x, y)
     path = pl.Around(world, pl.load_sides(), max_steps=1, fallback=pl.roadmap(world, 100)).plan(x, y)
     promises(world, path, x, y)
 

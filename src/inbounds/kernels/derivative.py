@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -44,6 +45,9 @@ def with_derivative(value: Callable[[Tensor], Tensor], vjp: Rule, jvp: Rule) -> 
             return jvp(x, y, t)
 
     def apply(x: Tensor) -> Tensor:
+        if eager() and not (x.requires_grad and torch.is_grad_enabled()) and forward_ad._current_level < 0:
+            with torch.no_grad():  # nobody asks for a derivative: a Function costs more than a short formula
+                return value(x)
         # Dynamo refuses a Function that defines jvp
         return (Backward if torch.compiler.is_compiling() else Both).apply(x)  # pyright: ignore[reportReturnType]
 

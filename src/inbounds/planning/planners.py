@@ -32,12 +32,16 @@ Fallback = Callable[[World], Planner]
 
 
 def rescue(path: Path, world: World, x: Tensor, y: Tensor, fallback: Fallback | None) -> Path:
-    """Rows that do not arrive, planned again: by one planner for all of them, in a batch of worlds by one each."""
+    """Rows that do not arrive, planned again: by one planner for all of them, in a batch of worlds by one for equal worlds."""
     lost = (~(path.reached & path.certified)).nonzero()[:, 0]
     if fallback is None or not len(lost):
         return path
     if world.centers.dim() > 2:
-        others = [fallback(world[k]).plan(x[k : k + 1], y[k : k + 1]) for k in lost.tolist()]
+        layout = torch.cat([world.centers[lost].flatten(1), world.sizes[lost]], 1)
+        _, same = layout.unique(dim=0, return_inverse=True)
+        groups = [lost[same == k] for k in range(int(same.max()) + 1)]
+        others = [fallback(world[int(rows[0])]).plan(x[rows], y[rows]) for rows in groups]
+        lost = torch.cat(groups)
     else:
         others = [fallback(world).plan(x[lost], y[lost])]
     k = max(path.points.shape[1], *(p.points.shape[1] for p in others))

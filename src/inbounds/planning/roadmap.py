@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .path import Path
 from .queries import ready
-from .worlds import World
+from .worlds import SphereWorld, World
 
 
 class Roadmap:
@@ -25,7 +25,9 @@ class Roadmap:
             which = torch.randint(len(world.sizes), (len(near),), generator=g)
             spread = world.sizes[which, None] * (1 + 0.3 * torch.rand(len(near), 1, generator=g, dtype=torch.float64))
             around = torch.randn(near.shape, generator=g, dtype=torch.float64)
-            near = world.M.project(world.centers[which] + spread * around / around.norm(dim=1, keepdim=True))
+            aim = world.centers[which] + spread * around / around.norm(dim=1, keepdim=True)
+            aim = aim / aim.norm(dim=1, keepdim=True) if isinstance(world, SphereWorld) else aim
+            near = torch.where(world.sees(aim, aim)[:, None], aim, near)
         self.nodes = torch.cat([uniform[: nodes // 2], near])
         a, b = torch.triu_indices(nodes, nodes, 1)
         seen = torch.cat(

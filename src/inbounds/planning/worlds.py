@@ -261,9 +261,10 @@ class BoxWorld(World):
 
     def reach_of_segment(self, a, b):
         c = self._spread(self.centers, a.dim() - self.centers.dim() + 1)
-        d = (b - a)[..., None, :]
-        along = ((c - a[..., None, :]) * d).sum(-1, keepdim=True) / d.square().sum(-1, keepdim=True).clamp(min=1e-300)
-        return norm(a[..., None, :] + along.clamp(0, 1) * d - c)
+        d, w = (b - a)[..., None, :], c - a[..., None, :]
+        along = (dot(w, d) / dot(d, d).clamp(min=1e-300)).clamp(0, 1)
+        off = [w[..., k] - along * d[..., k] for k in range(self.dim)]
+        return torch.hypot(*off) if self.dim == 2 else norm(torch.stack(off, -1))
 
     def to_walls(self, x):
         return torch.cat([x - self.low, self.high - x], -1)
@@ -494,6 +495,11 @@ class SphereWorld(World):
 
     def to_json(self):
         return {"sphere": True, "caps": torch.cat([self.centers, self.sizes[..., None]], -1).tolist()}
+
+
+def dot(u: Tensor, v: Tensor) -> Tensor:
+    """u.v over the last axis, which is short: many times faster than a sum."""
+    return sum((u[..., k] * v[..., k] for k in range(1, u.shape[-1])), u[..., 0] * v[..., 0])
 
 
 def turn(v: Tensor) -> Tensor:
