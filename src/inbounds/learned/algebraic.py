@@ -21,7 +21,7 @@ STIFF = 1e6  # weight of the equations in a plain step
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 CHUNK = 8_192  # rows at once
 FAR = 1e8  # sizes of the set
-CHARTS = 3e-3  # how far from the set, in units of its size, training may leave points; it stands for eps there
+CHARTS = 4e-3  # how far from the set, in units of its size, training may leave points; it stands for eps there
 
 
 class Algebraic(LearnedSet):
@@ -150,9 +150,8 @@ class Algebraic(LearnedSet):
 
     def _to_equations(self, x: Tensor, i: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
         """y with p(y) = 0, and which rows were left on the charts, which is where training is content with them."""
-        start = self._charts.start(x, i)
         if not eager():
-            return self._blind(x, start, i, None), torch.zeros_like(i, dtype=torch.bool)
+            return self._blind(x, self._charts.start(x, i), i, None), torch.zeros_like(i, dtype=torch.bool)
         y, far = self._charts.foot(x, i)
         left = (eps == CHARTS) & (far > 0)
         if bool(left.any()):  # charts are off by e ~ far^3, their slope by 3 e / far: that moves the foot, the more the farther x
@@ -160,8 +159,9 @@ class Algebraic(LearnedSet):
             left = left & (e * (1 + 3 * _length(x - y) / far) <= CHARTS)
         rows = (~left).nonzero()[:, 0]
         if len(rows) == len(x):
-            return self._newton(x, start, i, None, eps, y), left
-        return y.index_copy(0, rows, self._newton(x[rows], start[rows], i[rows], None, eps[rows], y[rows])), left
+            return self._newton(x, self._charts.start(x, i), i, None, eps, y), left
+        x, i = x[rows], i[rows]
+        return y.index_copy(0, rows, self._newton(x, self._charts.start(x, i), i, None, eps[rows], y[rows])), left
 
     def _unlabelled(self, labelled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return labelled[:, : self.n], labelled[:, self.n].detach().long(), labelled[:, self.n + 1].detach()

@@ -34,12 +34,15 @@ class Charts:
 
     def fixed(self, x: Tensor) -> Tensor:
         """Without what is free."""
-        return x - x @ self.free @ self.free.mT
+        return x - self._along_free(x)
 
     def start(self, x: Tensor, i: Tensor) -> Tensor:
         """Sample i, moved where the set is straight to where x is: a point of the set."""
-        s = self.samples[i]
-        return s + (x - s) @ self.free @ self.free.mT
+        s = self.samples.index_select(0, i)
+        return s + self._along_free(x - s)
+
+    def _along_free(self, v: Tensor) -> Tensor | float:
+        return v @ self.free @ self.free.mT if self.free.shape[1] else 0.0
 
     def tangents(self, i: Tensor) -> Tensor:
         """(rows, n, m + f)"""
@@ -74,7 +77,7 @@ class Charts:
         bent = _dot(u, B.transpose(1, 2))
         S = _eye(B) + bent.mT @ bent + _dot(0.5 * u @ bent.mT - b, B)
         v = _solve(S, along[:, 2:] + normal[:, 2:] @ bent)[0]
-        return (torch.cat([v @ bent.mT, v], 2) @ Q.mT)[:, 0] + g @ self.free @ self.free.mT
+        return (torch.cat([v @ bent.mT, v], 2) @ Q.mT)[:, 0] + self._along_free(g)
 
 
 def free_directions(p: Polynomials, samples: Tensor) -> Tensor:

@@ -58,6 +58,9 @@ class Monomials:
         levels = [torch.ones_like(z[:, :1])]
         for k in range(1, degree + 1):
             old, start, stop = self.ends[k - 2] if k > 1 else 0, self.ends[k - 1], self.ends[k]
+            if k == 2:  # z_i z_j for i <= j, by rows of the outer product
+                levels.append(torch.cat([z[:, j : j + 1] * z[:, j:] for j in range(self.n)], 1))
+                continue
             levels.append(levels[-1][:, self._parents[start:stop] - old] * z[:, self._variables[start:stop]])
         return torch.cat(levels, 1)
 
