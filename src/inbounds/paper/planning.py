@@ -63,10 +63,11 @@ def run(args) -> int:
     key = [
         Line2D([], [], marker="o", color="black", mfc="white", ls="", label="start"),
         Line2D([], [], marker="x", color="black", ls="", label="target"),
+        Line2D([], [], marker="x", color=BAD, ls="", label="target not reached"),
         Line2D([], [], color=FREE, label="free segment"),
         Line2D([], [], color=BAD, lw=2.2, label="segment that collides"),
     ]
-    figure.legend(handles=key, loc="lower center", ncol=4, frameon=False)
+    figure.legend(handles=key, loc="lower center", ncol=5, frameon=False)
     figure.tight_layout(rect=(0, 0.04, 1, 1))
     figure.savefig(out / "planning.png", dpi=150)
     plt.close(figure)
