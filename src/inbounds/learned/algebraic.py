@@ -21,7 +21,7 @@ STIFF = 1e6  # weight of the equations in a plain step
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 CHUNK = 8_192  # rows at once
 FAR = 1e8  # sizes of the set
-CHARTS = 4e-3  # how far from the set, in units of its size, training may leave points; it stands for eps there
+CHARTS = 4e-3  # error, in units of the set's size, that training may leave: raised for speed; it stands for eps there
 
 
 class Algebraic(LearnedSet):
