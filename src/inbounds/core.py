@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,6 +76,7 @@ class ConstraintSet(nn.Module, ABC):
     shape: tuple[int, ...]
     reach: float | None = None
     exact: bool = True
+    batch: tuple[int, ...] = ()  # the batch dims of the set's parameters: every row of points has a set of its own
 
     # --- what a set writes -------------------------------------------------------------------------------
     @abstractmethod
@@ -169,7 +171,19 @@ class ConstraintSet(nn.Module, ABC):
     def _enter(self, method: str, *points: Tensor) -> tuple[Tensor, ...]:
         for p in points:
             check_point(p, self.shape, lambda: f"{self!r}.{method}")
-        return tuple(p.to(working_dtype(p)) for p in points)
+        points = tuple(p.to(working_dtype(p)) for p in points)
+        return tuple(self._spread(p, method) for p in points) if self.batch else points
+
+    def _spread(self, x: Tensor, method: str) -> Tensor:
+        """x repeated over the batch dims of the set's parameters."""
+        batch = x.shape[: x.dim() - len(self.shape)]
+        for n, m in zip(reversed(batch), reversed(self.batch), strict=False):
+            if n != m and n != 1 and m != 1:
+                raise ValueError(
+                    f"{self!r}.{method} asked for points whose batch dims go with the {tuple(self.batch)} of its parameters, got "
+                    f"{tuple(batch)}. {self._mismatch()}"
+                )
+        return x.expand(*torch.broadcast_shapes(batch, self.batch), *self.shape)
 
     def _flat(self, x: Tensor) -> Tensor:
         return x.flatten(x.dim() - len(self.shape)) if self.shape else x.unsqueeze(-1)
@@ -180,12 +194,43 @@ class ConstraintSet(nn.Module, ABC):
         dims = tuple(range(x.dim() - len(self.shape), x.dim()))
         return (x - x).sum(dims, keepdim=True) if dims else x - x
 
-    def _cast(self, name: str, x: Tensor) -> Tensor:
-        """A parameter of the set in x's dtype. What derives from it is derived after this cast."""
-        return getattr(self, name).to(x.dtype)
+    def _cast(self, name: str, x: Tensor, towards: int = 0) -> Tensor:
+        """A parameter of the set in x's dtype, rounded to nearest, or up (towards=1), or down (towards=-1).
 
-    def _constant(self, name: str, value, finite: bool = True) -> Tensor:
-        """Keep a parameter of the set: an nn.Parameter stays learnable, a tensor keeps its graph, a number is exact."""
+        What derives from it is derived after this cast.
+        """
+        value = getattr(self, name)
+        if value.dtype == x.dtype:
+            return value
+        return self._derived((name, towards), x, (name,), lambda: rounded(value, x.dtype, towards))
+
+    def _derived(self, key, x: Tensor, names: tuple[str, ...], compute: Callable[[], Any]) -> Any:
+        """compute(), which may use the parameters `names` and x's dtype and device, and nothing else of x.
+
+        In eager mode the result is kept while those parameters are constants; what may change, because it is learnable or
+        depends on a network, is computed every time.
+        """
+        values = [getattr(self, name) for name in names]
+        if not eager() or torch.is_inference_mode_enabled() or any(v.requires_grad or v.is_inference() for v in values):
+            return compute()
+        kept = self.__dict__.setdefault("_kept", {})
+        stamp = [(v, v._version) for v in values]
+        old, result = kept.get((key, x.dtype, x.device), ((), None))
+        if len(old) == len(stamp) and all(a is b and i == j for (a, i), (b, j) in zip(old, stamp, strict=True)):
+            return result
+        with torch.no_grad():
+            result = compute()
+        kept[key, x.dtype, x.device] = (stamp, result)
+        return result
+
+    def __getstate__(self):
+        return {k: v for k, v in self.__dict__.items() if k != "_kept"}
+
+    def _constant(self, name: str, value, dims: int | None = None, finite: bool = True) -> Tensor:
+        """Keep a parameter of the set: an nn.Parameter stays learnable, a tensor keeps its graph, a number is exact.
+
+        All but the last `dims` dims are batch dims: each row of points has a set of its own.
+        """
         if not isinstance(value, Tensor):
             value = torch.as_tensor(value, dtype=torch.float64)
         if not value.dtype.is_floating_point:
@@ -194,10 +239,25 @@ class ConstraintSet(nn.Module, ABC):
             self.register_parameter(name, value)
         else:
             self.register_buffer(name, value, persistent=False)
+        if dims is not None:
+            self.batch = self._joint_batch(name, value.shape[: max(0, value.dim() - dims)])
         ok = torch.isfinite(value) if finite else ~torch.isnan(value)
         wanted = "finite numbers" if finite else "numbers"
         self._require(ok, lambda: f"{type(self).__name__} asked for {wanted} in {name}, got {value.tolist()}.")
         return value
+
+    def _joint_batch(self, name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
+        try:
+            return tuple(torch.broadcast_shapes(self.batch, batch))
+        except RuntimeError:
+            raise ValueError(
+                f"{type(self).__name__} asked for parameters whose batch dims go together, got {tuple(batch)} for {name} beside "
+                f"{self.batch}. Give all of them the same batch dims, or none."
+            ) from None
+
+    def _mismatch(self) -> str:
+        """What to write instead where the batch dims of points and parameters do not go together."""
+        return "Give each row of points its own set, or build the set without batch dims."
 
     def _require(self, ok: Tensor, message: Callable[[], str]) -> None:
         """Refuse impossible parameters; under compile and vmap their values cannot be looked at."""
@@ -316,6 +376,21 @@ class LieGroup(Manifold):
         (g,) = self._enter("inverse", g)
         with full_precision(g):
             return self._inverse(g)
+
+
+def rounded(value: Tensor, dtype: torch.dtype, towards: int) -> Tensor:
+    """value in dtype: to nearest, or to a neighbour that is not below (towards=1) or not above (towards=-1) the value.
+
+    The gradient passes straight through. 0.6 eps |y| is between 0.6 and 1.2 units in the last place, which is one neighbour.
+    """
+    y = value.to(dtype)
+    if not towards or value.dtype == dtype:
+        return y
+    info = torch.finfo(dtype)
+    fixed = y.detach()
+    wrong = (value.detach() - fixed.to(value.dtype)) * towards > 0
+    step = torch.where(torch.isfinite(fixed), 0.6 * info.eps * fixed.abs() + info.smallest_normal * info.eps, 0.0)
+    return y + towards * torch.where(wrong, step, 0.0)
 
 
 def check_size(who: str, *sizes) -> None:

@@ -43,9 +43,18 @@ def dot(x: Components, y: Components) -> Tensor:
     return total
 
 
+def less_product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """a - b c.
+
+    One fused operation, but not where a compiler fuses anyway: torch 2.13 ends the process when compiled forward mode meets
+    the scalar factor of `addcmul` or `add` beside an input without a tangent (`mul.Scalar` of an `_efficientzerotensor`).
+    """
+    return a - b * c if torch.compiler.is_compiling() else torch.addcmul(a, b, c, value=-1)
+
+
 def minor(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     """a b - c d."""
-    return torch.addcmul(a * b, c, d, value=-1)
+    return less_product(a * b, c, d)
 
 
 def cross(x: Components, y: Components) -> list[Tensor]:
@@ -59,7 +68,7 @@ def axpy(y: Components, *terms: tuple[Tensor | float, Components]) -> list[Tenso
         if isinstance(a, Tensor):
             out = [torch.addcmul(o, a, e) for o, e in zip(out, x, strict=True)]
         else:
-            out = [torch.add(o, e, alpha=a) for o, e in zip(out, x, strict=True)]
+            out = [o + a * e for o, e in zip(out, x, strict=True)]
     return out
 
 

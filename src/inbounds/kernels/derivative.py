@@ -11,47 +11,75 @@ from torch.autograd import forward_ad
 Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def with_derivative(value: Callable[[Tensor], Tensor], vjp: Rule, jvp: Rule) -> Callable[[Tensor], Tensor]:
-    """x -> y = value(x), differentiated by vjp(x, y, g) = Dvalue(x)^T g and jvp(x, y, t) = Dvalue(x) t.
+def with_derivative(
+    value: Callable[..., Tensor], vjp: Callable, jvp: Callable[..., Tensor], expanded: Callable[..., Tensor] | None = None
+) -> Callable[..., Tensor]:
+    """The function (x_1, .., x_k) -> y = value(x_1, .., x_k) with derivatives of its own.
 
-    The rules must themselves be differentiable, as functions of x and y: that is the second derivative.
+    vjp(x_1, .., x_k, y, g) is the gradient of <g, value> (a tuple of k for k > 1), jvp(x_1, .., x_k, y, t_1, .., t_k) the
+    derivative in the direction t. Both must themselves be differentiable in x and y: that is the second derivative.
+    A function that its own jvp calls must bring its own `expanded`: see `expand`.
     """
 
     class Backward(torch.autograd.Function):
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(x):
-            return value(x)
+        def forward(*inputs):
+            return value(*inputs)
 
         @staticmethod
         def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(inputs[0], output)
+            ctx.save_for_backward(*inputs, output)
 
         @staticmethod
         def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            return vjp(x, y, g)
+            return vjp(*ctx.saved_tensors, g)
 
     class Both(Backward):
         @staticmethod
         def setup_context(ctx, inputs, output):
-            ctx.save_for_backward(inputs[0], output)
-            ctx.save_for_forward(inputs[0], output)
+            ctx.save_for_backward(*inputs, output)
+            ctx.save_for_forward(*inputs, output)
 
         @staticmethod
-        def jvp(ctx, t):
-            x, y = ctx.saved_tensors
-            return jvp(x, y, t)
+        def jvp(ctx, *tangents):
+            *inputs, y = ctx.saved_tensors
+            known = [torch.zeros_like(x) if t is None else t for x, t in zip(inputs, tangents, strict=True)]
+            return jvp(*inputs, y, *known)
 
-    def apply(x: Tensor) -> Tensor:
-        if eager() and not (x.requires_grad and torch.is_grad_enabled()) and forward_ad._current_level < 0:
+    def apply(*inputs: Tensor) -> Tensor:
+        if torch.compiler.is_compiling():
+            if forward_mode():
+                return expanded(*inputs) if expanded else expand(value, jvp, inputs)
+            return Backward.apply(*inputs)  # pyright: ignore[reportReturnType]
+        if eager() and not forward_mode() and not (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
             with torch.no_grad():  # nobody asks for a derivative: a Function costs more than a short formula
-                return value(x)
-        # Dynamo refuses a Function that defines jvp
-        return (Backward if torch.compiler.is_compiling() else Both).apply(x)  # pyright: ignore[reportReturnType]
+                return value(*inputs)
+        return Both.apply(*inputs)  # pyright: ignore[reportReturnType]
 
     return apply
+
+
+def forward_mode() -> bool:
+    """Whether derivatives are being carried forward (torch.func.jvp, forward_ad), also while Dynamo traces."""
+    return forward_ad._current_level >= 0
+
+
+def expand(value: Callable[..., Tensor], jvp: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+    """value(c) + jvp at c + d/2 in the direction d, where c is x held fixed and d = x - c is 0 with x's derivatives.
+
+    This is the midpoint rule for the integral of the derivative from c to x: it has the right value and the right first and
+    second derivatives, in either mode. It stands in for a Function in compiled forward mode. In torch 2.13 Dynamo refuses a
+    Function that defines jvp, and of one that does not it inlines `forward` wherever no input requires a gradient, so that
+    forward mode silently differentiates the algorithm (NaN at repeated singular values) and not the function.
+    test_forward_mode_under_compile in tests/test_kernels.py shows when that has changed.
+    """
+    fixed = tuple(x.detach() for x in inputs)
+    moves = [x - c for x, c in zip(inputs, fixed, strict=True)]
+    y = value(*fixed).detach()
+    halfway = [c + 0.5 * d for c, d in zip(fixed, moves, strict=True)]
+    return y + jvp(*halfway, y + 0.5 * jvp(*halfway, y, *moves), *moves)
 
 
 def symmetric(value: Callable[[Tensor], Tensor], derivative: Rule) -> Callable[[Tensor], Tensor]:

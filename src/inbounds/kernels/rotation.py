@@ -9,7 +9,8 @@ characteristic polynomial is l^4 - 2F l^2 - 8d l + F^2 - 4|C|^2 with F = |A|^2, 
 3. Inverse iteration with a shift slightly above the top eigenvalue: one adjugate, a few products. Every iteration
    raises q^T K q, whatever the gap, so rank one, reflections and zero need no special case.
 
-The arithmetic is float64 even for float32 input: then roots that are double to float32 rounding do no harm.
+The arithmetic is float64 even for float32 input: then roots that are double to float32 rounding do no harm. For float64
+input they do: a cluster of m roots is known to eps^(1/m) only. Rows with a cluster get the eigenvector from `eigh`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from torch import Tensor
 
 from .components import cofactors, components, dot, matrix, skew_part, times_hat, transpose_times
 from .davenport import adjugate, davenport, largest_column, rotation_of
-from .derivative import all_rows, symmetric
+from .derivative import all_rows, eager, symmetric
 
 SHIFT = 5e-6  # where the last Newton steps start above the top eigenvalue, relative to S
+CLUSTER = 1e-4  # float64: rows whose adjugate is below this, relative to |A|^3, leave fewer digits than an SVD would
 SLOPE = 1e-10  # the slope p'(l) below which a step would be rounding; it is also the trace of the adjugate
 
 
@@ -77,11 +79,26 @@ def _value(x: Tensor) -> Tensor:
     a[0], a[4], a[8], f = a[0] + zero, a[4] + zero, a[8] + zero, torch.add(f, zero, alpha=3)
     b = adjugate(davenport(a, _top_eigenvalue(a, f, steps=6 if double else 2)))
     q, best = largest_column(b)
+    clear = best >= CLUSTER * f * f.sqrt() if double else None
     inverse = best.reciprocal()
     for _ in range(3 if double else 1):
         q = [e * inverse for e in q]
         q = [dot(row, q) for row in b]
+    if clear is not None and not all_rows(clear):
+        q = _separated(q, a, clear)
     return matrix(rotation_of(q), 3, 3, x.dtype)
+
+
+def _separated(q: list[Tensor], a: list[Tensor], clear: Tensor) -> list[Tensor]:
+    """q where it is clear, elsewhere the top eigenvector of K(A) as LAPACK finds it: right to eps |A| / gap."""
+    K = torch.stack([torch.stack(torch.broadcast_tensors(*row), -1) for row in davenport(a, 0.0)], -2)
+    ok = torch.isfinite(K).flatten(-2).all(-1)[..., None, None]  # LAPACK fails the batch for one NaN row
+    K = torch.where(ok, K, torch.eye(4, dtype=K.dtype, device=K.device))
+    if eager() and K.device.type == "cpu":  # where looking is free: the other rows only
+        out, other = torch.stack(q, -1), ~clear
+        out[other] = torch.linalg.eigh(K[other])[1][..., -1]
+        return list(out.unbind(-1))
+    return [torch.where(clear, old, new) for old, new in zip(q, torch.linalg.eigh(K)[1][..., -1].unbind(-1), strict=True)]
 
 
 def _solve(t: list[Tensor], w: list[Tensor], tol: float) -> list[Tensor]:

@@ -1,7 +1,9 @@
 """Clamping the eigenvalues of symmetric matrices.
 
-P = max(B, 0) and H = |B| = 2P - B satisfy  dP = (dB + Y)/2  with  H Y + Y H = B dB + dB B,  the divided differences
-(1 + (l_i + l_j)/(|l_i| + |l_j|))/2 in coordinates-free form: exact at repeated eigenvalues, 1/2 at l_i = l_j = 0.
+P = max(B, 0) has the derivative dP = Q (k_ij (Q^T dB Q)_ij) Q^T in the eigenbasis Q of B, with the divided differences
+k_ij = (1 + (l_i + l_j)/(|l_i| + |l_j|))/2: exact at repeated eigenvalues, 1/2 at l_i = l_j = 0. Every k_ij is in [0, 1], so
+no rounding grows, on the boundary either. With H = |B| = 2P - B, Y = 2 dP - dB solves  H Y + Y H = B dB + dB B,  and the
+derivative of that equation is the second derivative.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ def eigen_floor(x: Tensor) -> float:
     return max(4, x.shape[-1]) * torch.finfo(x.dtype).eps
 
 
+NULL = 8  # eigenvalues below NULL floors are active: `_clamp` lands on two (LANDING and ACTIVE in core.py)
+
+
 def safe_eigh(b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Eigenvalues and vectors of b / scale, and the scale (*batch, 1, 1); non-finite rows become the identity."""
     m = b.abs().amax((-2, -1), keepdim=True)
@@ -40,19 +45,50 @@ def _clamp(b: Tensor) -> Tensor:
     return sym((q * l[..., None, :]) @ q.mT) * scale
 
 
-def _divided(b: Tensor, p: Tensor, g: Tensor) -> Tensor:
-    """D max(., 0) at b in direction g, with p = max(b, 0)."""
+def _divided_value(b: Tensor, g: Tensor) -> Tensor:
+    l, q, _ = safe_eigh(b)
+    size = l.abs()
+    pair = size[..., :, None] + size[..., None, :]
+    determined = pair > NULL * eigen_floor(b) * size.amax(-1)[..., None, None]
+    k = 0.5 + 0.5 * (l[..., :, None] + l[..., None, :]) / torch.where(determined, pair, 1.0) * determined
+    return q @ (k * (q.mT @ g @ q)) @ q.mT
+
+
+def _unfolded(b: Tensor, p: Tensor, g: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """H = |B| from p = max(b, 0) and Y of the module's docstring, and a scale in which H has entries of order one."""
     m = torch.where(torch.isfinite(b), b.detach(), 0.0).abs().amax((-2, -1), keepdim=True)
     m = torch.where(m >= torch.finfo(b.dtype).tiny, m, 1.0)
-    b, h, g = b / m, sym(2 * p - b) / m, sym(g)
-    bg = b @ g
-    return 0.5 * (g + sylvester(h, bg + bg.mT))
+    return sym(2 * p - b) / m, 2 * d - g, m
 
 
-positive_part = symmetric(_clamp, _divided)
+def _divided_vjp(b: Tensor, g: Tensor, d: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    w = sym(w)
+    h, y, m = _unfolded(b, positive_part(b), g, d)
+    z = 0.5 * sylvester(h, w)
+    turned = sym(2 * z @ y)
+    return (sym(2 * z @ g) + turned - 2 * divided(b, turned)) / m, divided(b, w)
+
+
+def _divided_jvp(b: Tensor, g: Tensor, d: Tensor, db: Tensor, dg: Tensor) -> Tensor:
+    h, y, m = _unfolded(b, positive_part(b), g, d)
+    dh = 2 * divided(b, db) - db
+    return divided(b, dg) + 0.5 * sylvester(h, sym(2 * (db @ g - dh @ y))) / m
+
+
+def _divided_expanded(b: Tensor, g: Tensor) -> Tensor:
+    """The first derivative in b about b held fixed; the value is linear in g as it stands."""
+    held = b.detach()
+    db, d = b - held, _divided_value(held, g)
+    h, y, m = _unfolded(held, _clamp(held), g, d)
+    dh = 2 * _divided_value(held, db) - db
+    return d + 0.5 * sylvester(h, sym(2 * (db @ g - dh @ y))) / m
+
+
+divided = with_derivative(_divided_value, _divided_vjp, _divided_jvp, _divided_expanded)
+divided.__doc__ = "D max(., 0) at the symmetric b in the symmetric direction g."
+
+positive_part = symmetric(_clamp, lambda b, p, g: divided(b, sym(g)))
 positive_part.__doc__ = "Symmetric (*batch, n, n) -> the nearest positive semidefinite matrix."
-
-NULL = 8  # eigenvalues below NULL floors are active: `_clamp` lands on two (LANDING and ACTIVE in core.py)
 
 
 def _null(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -90,7 +126,7 @@ def _support(x: Tensor, t: Tensor) -> Tensor:
     """Dt/dx = projector on the eigenvectors above t, divided by their number."""
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x)
     b = x - t[..., None, None] * eye
-    projector = _divided(b, positive_part(b), eye)
+    projector = divided(b, eye)
     return projector / trace(projector).clamp(min=0.5)
 
 
@@ -121,7 +157,7 @@ def _density_derivative(x: Tensor, p: Tensor, g: Tensor) -> Tensor:
     """P(x) = max(x - t(x) I, 0) with trace 1: D(g) - D(I) tr D(g) / tr D(I), D the derivative of max(., 0) at x - t I."""
     eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x)
     b = x - spectral_level(x)[..., None, None] * eye
-    along, level = _divided(b, p, g), _divided(b, p, eye)
+    along, level = divided(b, sym(g)), divided(b, eye)
     return along - level * (trace(along) / trace(level).clamp(min=0.5))
 
 

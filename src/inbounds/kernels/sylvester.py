@@ -6,15 +6,19 @@ any number of times without the 1/(l_i - l_j) of eigenvectors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
+from .derivative import with_derivative
 
-def _solve(h: Tensor, c: Tensor) -> Tensor:
-    """Q ((Q^T C Q)_ij / (l_i + l_j)) Q^T, with 0 where Y is undetermined."""
+
+def _solver(h: Tensor) -> Callable[[Tensor], Tensor]:
+    """C -> Q ((Q^T C Q)_ij / (l_i + l_j)) Q^T, with 0 where Y is undetermined."""
     ok = torch.isfinite(h).flatten(-2).all(-1)[..., None, None]  # LAPACK fails the batch for one NaN row
     l, q = torch.linalg.eigh(torch.where(ok, h, torch.eye(h.shape[-1], dtype=h.dtype, device=h.device)))
-    return q @ divide_pairs(q.mT @ c @ q, l) @ q.mT
+    return lambda c: q @ divide_pairs(q.mT @ c @ q, l) @ q.mT
 
 
 def divide_pairs(c: Tensor, l: Tensor) -> Tensor:
@@ -25,38 +29,27 @@ def divide_pairs(c: Tensor, l: Tensor) -> Tensor:
     return c / torch.where(determined, pair, 1.0) * determined
 
 
-class _Backward(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(h, c):
-        return _solve(h, c)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(inputs[0], output)
-
-    @staticmethod
-    def backward(ctx, g):
-        h, y = ctx.saved_tensors
-        gc = sylvester(h, g)
-        return -(gc @ y.mT + y.mT @ gc), gc
+def _vjp(h: Tensor, c: Tensor, y: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    gc = sylvester(h, g)
+    return -(gc @ y.mT + y.mT @ gc), gc
 
 
-class _Both(_Backward):
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(inputs[0], output)
-        ctx.save_for_forward(inputs[0], output)
-
-    @staticmethod
-    def jvp(ctx, dh, dc):
-        h, y = ctx.saved_tensors
-        change = torch.zeros_like(y) if dc is None else dc
-        return sylvester(h, change if dh is None else change - dh @ y - y @ dh)
+def _jvp(h: Tensor, c: Tensor, y: Tensor, dh: Tensor, dc: Tensor) -> Tensor:
+    return sylvester(h, dc - dh @ y - y @ dh)
 
 
-def sylvester(h: Tensor, c: Tensor) -> Tensor:
-    """Y with H Y + Y H = C, for symmetric H with l_i + l_j >= 0."""
-    # Dynamo refuses a Function that defines jvp
-    return (_Backward if torch.compiler.is_compiling() else _Both).apply(h, c)  # pyright: ignore[reportReturnType]
+def _expanded(h: Tensor, c: Tensor) -> Tensor:
+    """Y of H0 Y + Y H0 = C - dH Y - Y dH, where H0 is H held fixed and dH = H - H0 is 0 with H's derivatives.
+
+    Each of the two substitutions makes one more derivative right, as `expand` in derivative.py does for other functions.
+    """
+    held = h.detach()
+    dh, solve = h - held, _solver(held)
+    y = solve(c)
+    for _ in range(2):
+        y = solve(c - dh @ y - y @ dh)
+    return y
+
+
+sylvester = with_derivative(lambda h, c: _solver(h)(c), _vjp, _jvp, _expanded)
+sylvester.__doc__ = "Y with H Y + Y H = C, for symmetric H with l_i + l_j >= 0."

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from .components import less_product
 from .derivative import all_rows, symmetric, with_derivative
 
 
@@ -41,7 +42,7 @@ def _unit(x: Tensor) -> Tensor:
 
 def _unit_derivative(x: Tensor, u: Tensor, g: Tensor) -> Tensor:
     length = norm(x)[..., None] if torch.is_grad_enabled() else _length(x)
-    return torch.addcmul(g, u, (u * g).sum(-1, keepdim=True), value=-1) * _reciprocal(length)
+    return less_product(g, u, (u * g).sum(-1, keepdim=True)) * _reciprocal(length)
 
 
 unit = symmetric(_unit, _unit_derivative)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import Manifold, eager, sized, working_dtype
+from ..core import Manifold, eager, sized, skin, working_dtype
 from ..kernels.vectors import norm
 
 
@@ -18,7 +18,7 @@ class Affine(Manifold):
 
     def __init__(self, A, b):
         super().__init__()
-        a, c = self._constant("A", A), self._constant("b", b)
+        a, c = self._constant("A", A, dims=2), self._constant("b", b, dims=1)
         if a.dim() < 2 or c.dim() < 1 or a.shape[-2] != c.shape[-1]:
             raise ValueError(
                 f"Affine asked for A of shape (*batch, m, n) and b of shape (*batch, m), got {tuple(a.shape)} and "
@@ -37,21 +37,38 @@ class Affine(Manifold):
             )
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        A = self._cast("A", x)
-        return A, self._cast("b", x), torch.linalg.pinv(A)
+        """A, b and the pseudo-inverse of A, all as cast to x's dtype and then computed with in float64."""
+
+        def compute() -> tuple[Tensor, Tensor, Tensor]:
+            A = self.A.to(x.dtype).double()
+            # rows that depend on each other up to the rounding of x's dtype are redundant
+            inverse = torch.linalg.pinv(A, rtol=max(A.shape[-2:]) * torch.finfo(x.dtype).eps)
+            return A, self.b.to(x.dtype).double(), inverse
+
+        return self._derived("parts", x, ("A", "b"), compute)
+
+    def _correct(self, x: Tensor, steps: int, linear: bool = False) -> Tensor:
+        """x - A^+ (A x - b), again and again: each step leaves eps cond(A) of the residual before it."""
+        A, b, inverse = self._parts(x)
+        y = x.double()
+        for _ in range(steps):
+            y = y - times(inverse, times(A, y) if linear else times(A, y) - b)
+        return y.to(x.dtype)
 
     def _project(self, x):
-        A, b, inverse = self._parts(x)
-        for _ in range(3):  # the first step cancels |x|, the others remove its rounding
-            x = x - times(inverse, times(A, x) - b)
-        return x
+        """x where it solves the equations up to rounding, which A^+ would only blow up by cond(A); else three corrections."""
+        y = self._correct(x, 3)  # the first step cancels |x|
+        A, b, _ = self._parts(x)
+        fixed = x.detach().double()
+        rounding = skin(x, self.shape[0]) * (norm(A) * norm(fixed)[..., None] + b.abs())
+        solved = ((times(A, fixed) - b).abs() <= rounding).all(-1, keepdim=True)
+        return y - torch.where(solved, (y - x).detach(), 0.0)
 
     def _residuals(self, x):
         return times(self._cast("A", x), x) - self._cast("b", x), x[..., :0]
 
     def _tangent(self, x, v):
-        A, _, inverse = self._parts(x)
-        return v - times(inverse, times(A, v))
+        return self._correct(v, 2, linear=True)
 
     def _exp(self, x, v):
         return x + v
@@ -60,8 +77,7 @@ class Affine(Manifold):
         return y - x
 
     def _refine(self, x):
-        A, b, inverse = self._parts(x)
-        return x - times(inverse, times(A, x) - b)
+        return self._correct(x, 1)
 
     def _scale(self, x):
         return (norm(self._cast("A", x)) * norm(x)[..., None] + self._cast("b", x).abs()).amax(-1)

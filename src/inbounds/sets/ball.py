@@ -22,15 +22,15 @@ class Ball(ConstraintSet):
         if n < 1:
             raise ValueError(f"Ball asked for an ambient size n >= 1, got {n}. The disk is Ball(2).")
         self.shape, self.centered = (n,), center is None
-        r = self._constant("radius", radius)
+        r = self._constant("radius", radius, dims=0)
         self._require(r > 0, lambda: f"Ball asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
-        c = self._constant("center", torch.zeros(n, dtype=torch.float64) if center is None else center)
+        c = self._constant("center", torch.zeros(n, dtype=torch.float64) if center is None else center, dims=1)
         if c.shape[-1:] != (n,):
             raise ValueError(f"Ball({n}) asked for a center of shape (*batch, {n}), got {tuple(c.shape)}.")
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Center, radius (*batch, 1) and the rounding of |x - center| near the boundary."""
-        c, r = self._cast("center", x), self._cast("radius", x)[..., None]
+        c, r = self._cast("center", x), self._cast("radius", x, towards=-1)[..., None]
         return c, r, skin(x, self.shape[0]) * (r + c.abs().amax(-1, keepdim=True))
 
     def _project(self, x):
@@ -42,11 +42,11 @@ class Ball(ConstraintSet):
         return torch.where(outside, c + shrink * d, x)
 
     def _residuals(self, x):
-        c, r = self._cast("center", x), self._cast("radius", x)
+        c, r = self._cast("center", x), self._cast("radius", x, towards=-1)
         return x[..., :0], (norm(x - c) - r)[..., None]
 
     def _scale(self, x):
-        return self._cast("radius", x) + self._cast("center", x).abs().amax(-1)
+        return self._cast("radius", x, towards=-1) + self._cast("center", x).abs().amax(-1)
 
     def _tangent(self, x, v):
         c, r, tol = self._parts(x)

@@ -5,11 +5,15 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, sized
+from ..core import ConstraintSet, rounded, sized
 
 
 class Box(ConstraintSet):
-    """{x in R^n : low <= x <= high}, bounds of shape (*batch, n), infinite ones allowed. Clamping is exact: no skin."""
+    """{x in R^n : low <= x <= high}, bounds of shape (*batch, n), infinite ones allowed. Clamping is exact: no skin.
+
+    Bounds that x's dtype cannot hold are rounded inwards, so that float32 results keep the bounds as they were given, also
+    when re-checked in float64. Where nothing of x's dtype lies between low and high, both are rounded to nearest.
+    """
 
     reach = math.inf
     low: Tensor
@@ -17,7 +21,7 @@ class Box(ConstraintSet):
 
     def __init__(self, low, high):
         super().__init__()
-        a, b = self._constant("low", low, finite=False), self._constant("high", high, finite=False)
+        a, b = self._constant("low", low, dims=1, finite=False), self._constant("high", high, dims=1, finite=False)
         if a.dim() and b.dim() and a.shape[-1] != b.shape[-1]:
             raise ValueError(f"Box asked for low and high of one length, got {tuple(a.shape)} and {tuple(b.shape)}.")
         n = torch.broadcast_shapes(a.shape, b.shape)
@@ -28,7 +32,7 @@ class Box(ConstraintSet):
         self._require(a <= b, lambda: f"Box asked for low <= high, got low={low}, high={high}. Swap the bounds where they cross.")
 
     def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self._cast("low", x), self._cast("high", x)
+        return bounds_inwards(self, x)
 
     def _project(self, x):
         low, high = self._bounds(x)
@@ -57,3 +61,14 @@ class Box(ConstraintSet):
 
     def extra_repr(self):
         return f"{sized(self.low)}, {sized(self.high)}"
+
+
+def bounds_inwards(M: ConstraintSet, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The parameters low and high of M in x's dtype, rounded inwards; to nearest where that would make them cross."""
+
+    def compute() -> tuple[Tensor, Tensor]:
+        low, high = (rounded(v, x.dtype, towards) for v, towards in ((M.low, 1), (M.high, -1)))
+        crossed = low > high
+        return torch.where(crossed, M.low.to(x.dtype), low), torch.where(crossed, M.high.to(x.dtype), high)
+
+    return M._derived("bounds", x, ("low", "high"), compute)

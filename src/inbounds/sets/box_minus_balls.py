@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..core import ACTIVE, LANDING, ConstraintSet, direction, eager, skin
 from ..kernels.vectors import norm, unit
+from .box import bounds_inwards
 from .free_space import FLOAT32, cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
 
 
@@ -25,8 +26,8 @@ class BoxMinusBalls(ConstraintSet):
 
     def __init__(self, low, high, centers, radii):
         super().__init__()
-        a, b = self._constant("low", low), self._constant("high", high)
-        c, r = self._constant("centers", centers), self._constant("radii", radii)
+        a, b = self._constant("low", low, dims=1), self._constant("high", high, dims=1)
+        c, r = self._constant("centers", centers, dims=2), self._constant("radii", radii, dims=1)
         vectors = a.dim() and b.dim() and c.dim() > 1 and a.shape[-1] == b.shape[-1] == c.shape[-1]
         if not vectors or r.shape[-1:] != c.shape[-2:-1]:
             raise ValueError(
@@ -70,7 +71,7 @@ class BoxMinusBalls(ConstraintSet):
 
     def _parts(self, x: Tensor, precision: torch.dtype | None = None):
         """low, high (*batch, n), centers (*batch, m, n), radii (*batch, m) and the rounding of lengths (*batch, 1)."""
-        low, high, c, r = (self._cast(name, x) for name in ("low", "high", "centers", "radii"))
+        (low, high), c, r = bounds_inwards(self, x), self._cast("centers", x), self._cast("radii", x, towards=1)
         scale = torch.maximum(low.abs(), high.abs()).amax(-1, keepdim=True)
         scale = torch.maximum(scale, (c.abs().amax(-1) + r).amax(-1, keepdim=True)) if r.shape[-1] else scale
         rounding = skin(torch.empty(0, dtype=precision or x.dtype), self.shape[0])

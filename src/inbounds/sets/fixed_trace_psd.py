@@ -23,7 +23,7 @@ class FixedTracePSD(ConstraintSet):
         if n < 1:
             raise ValueError(f"FixedTracePSD asked for n >= 1, got {n}.")
         self.n, self.shape = n, (n, n)
-        t = self._constant("trace", trace)
+        t = self._constant("trace", trace, dims=0)
         self._require(t > 0, lambda: f"FixedTracePSD asked for trace > 0, got {trace}. Trace 0 leaves the zero matrix only.")
 
     def _project(self, x):

@@ -5,12 +5,15 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, sized, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, shown, skin
 from ..kernels.vectors import norm
 
 
 class Halfspace(ConstraintSet):
-    """{x in R^n : a.x <= b}, a of shape (*batch, n), b of shape (*batch,)."""
+    """{x in R^n : a.x <= b}, a of shape (*batch, n), b of shape (*batch,).
+
+    A matrix of normals is a batch of half-spaces, one for each row of the points, and not the intersection of its faces.
+    """
 
     reach = math.inf
     a: Tensor
@@ -18,7 +21,7 @@ class Halfspace(ConstraintSet):
 
     def __init__(self, a, b=0.0):
         super().__init__()
-        normal, _ = self._constant("a", a), self._constant("b", b)
+        normal, _ = self._constant("a", a, dims=1), self._constant("b", b, dims=0)
         if normal.dim() == 0 or normal.shape[-1] == 0:
             raise ValueError(
                 f"Halfspace asked for a normal a of shape (*batch, n), got {tuple(normal.shape)}. Write Halfspace([1.0], b)."
@@ -28,7 +31,7 @@ class Halfspace(ConstraintSet):
 
     def _parts(self, x: Tensor):
         """Unit normal, signed distance to the boundary (*batch, 1), and the rounding of that distance at x."""
-        a, b = self._cast("a", x), self._cast("b", x)[..., None]
+        a, b = self._cast("a", x), self._cast("b", x, towards=-1)[..., None]
         size = norm(a)[..., None]
         n, b = a / size, b / size
         tol = skin(x, self.shape[0]) * (norm(x)[..., None] + b.abs())
@@ -38,17 +41,17 @@ class Halfspace(ConstraintSet):
         n, over, tol = self._parts(x)
         near = x - over * n
         # a plane through 0 and x along its normal: what is left is rounding, and 0 is the foot
-        lost = (self._cast("b", x)[..., None] == 0) & (norm(near)[..., None] <= tol)
+        lost = (self._cast("b", x, towards=-1)[..., None] == 0) & (norm(near)[..., None] <= tol)
         near = torch.where(lost, near - near.detach(), near)
         _, rest, fine = self._parts(near)  # a far x lands near: the skin is that of the landing point
         return torch.where(over > -tol, near - (rest + LANDING * fine.detach()) * n, x)
 
     def _residuals(self, x):
-        a, b = self._cast("a", x), self._cast("b", x)
+        a, b = self._cast("a", x), self._cast("b", x, towards=-1)
         return x[..., :0], ((a * x).sum(-1) - b)[..., None]
 
     def _scale(self, x):
-        return norm(self._cast("a", x)) * norm(x) + self._cast("b", x).abs()
+        return norm(self._cast("a", x)) * norm(x) + self._cast("b", x, towards=-1).abs()
 
     def _tangent(self, x, v):
         n, over, tol = self._parts(x)
@@ -59,4 +62,9 @@ class Halfspace(ConstraintSet):
         return self._project(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
 
     def extra_repr(self):
-        return f"{sized(self.a)}, {sized(self.b)}"
+        if not self.batch:
+            return f"<{self.shape[0]}>" + shown("b", self.b)
+        return f"a batch of {'x'.join(map(str, self.batch))} in R^{self.shape[0]}"
+
+    def _mismatch(self) -> str:
+        return f"For the points that satisfy all {self.batch[-1]} inequalities write Polytope(a, b)."

@@ -35,6 +35,7 @@ class Product(ConstraintSet):
         self.sets = torch.nn.ModuleList(sets)
         self.sizes = [math.prod(s.shape) for s in sets]
         self.shape = (sum(self.sizes),)
+        self.batch = tuple(torch.broadcast_shapes(*(s.batch for s in sets)))
 
     @property
     def reach(self) -> float | None:

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from ..core import LieGroup, check_size, working_dtype
+from ..kernels.exponential import longest_exponent, matrix_exp, shortened
 from ..kernels.se3 import se3_exp, se3_log
 from ..kernels.stumpff import stumpff
+from ..kernels.vectors import norm
 from .so import SO
 
 
@@ -86,14 +88,20 @@ class SE(LieGroup):
         return torch.cat([self.rotation.vee(R), t[..., 0]], -1)
 
     def _group_exp(self, c):
+        k = self.rotation.dim
+        w, v = c[..., :k], c[..., k:]
+        if self.n <= 3:
+            w = shortened(w)
         if self.n == 3:
-            return se3_exp(c)
+            return se3_exp(torch.cat([w, v], -1))
         if self.n == 2:
-            w, v = c[..., :1], c[..., 1:]
             _, c1, c2 = stumpff(w * w, 2)
             side = torch.stack([-v[..., 1], v[..., 0]], -1)
             return self.join(self.rotation._group_exp(w), (c1 * v + c2 * w * side)[..., None])
-        return torch.matrix_exp(self.hat(c))
+        # the translation is linear in v: a large v must not cost the rotation its digits
+        w, size = shortened(w, longest_exponent(c.dtype)), norm(v.detach()).clamp(min=1)[..., None]
+        R, t = self.split(matrix_exp(self.hat(torch.cat([w, v / size], -1))))
+        return self.join(R, t * size[..., None])
 
     def _group_log(self, g):
         if self.n == 3:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..core import LieGroup, check_size, full_precision, working_dtype
+from ..kernels.exponential import longest_exponent, matrix_exp, shortened
 from ..kernels.polar import polish, proper_polar, repolish
 from ..kernels.rotation import nearest_rotation
 from ..kernels.so3 import so3_exp, so3_log
@@ -84,7 +85,9 @@ class SO(LieGroup):
     def _group_exp(self, c):
         if self.n == 2:
             return turn(torch.cat([torch.cos(c), torch.sin(c)], -1))
-        return so3_exp(c) if self.n == 3 else torch.matrix_exp(self.hat(c))
+        if self.n == 3:
+            return so3_exp(shortened(c))
+        return matrix_exp(self.hat(shortened(c, longest_exponent(c.dtype))))
 
     def _group_log(self, g):
         if self.n == 2:

@@ -22,7 +22,7 @@ class SphereMinusCaps(ConstraintSet):
 
     def __init__(self, centers, angles):
         super().__init__()
-        c, a = self._constant("centers", centers), self._constant("angles", angles)
+        c, a = self._constant("centers", centers, dims=2), self._constant("angles", angles, dims=1)
         if c.dim() < 2 or a.shape[-1:] != c.shape[-2:-1] or c.shape[-1] < 2:
             raise ValueError(
                 "SphereMinusCaps asked for centers (*batch, m, n), n >= 2, and angles (*batch, m), got "
@@ -63,7 +63,7 @@ class SphereMinusCaps(ConstraintSet):
     def _parts(self, x: Tensor, precision: torch.dtype | None = None) -> tuple[Tensor, Tensor, float]:
         """Unit centers, angles, and the rounding of a chord."""
         u = unit(self._cast("centers", x))
-        return u, self._cast("angles", x), skin(torch.empty(0, dtype=precision or x.dtype), self.shape[0])
+        return u, self._cast("angles", x, towards=1), skin(torch.empty(0, dtype=precision or x.dtype), self.shape[0])
 
     def _disjoint(self) -> bool:
         u, a, tol = self._parts(self.centers.detach().double(), FLOAT32)

@@ -1,0 +1,31 @@
+"""Exponentials of raw network outputs, which may be of any size.
+
+The angle of a rotation vector longer than 1/eps is lost in its own rounding: `shortened` takes such a vector to that length,
+so that what follows neither overflows nor loses the group.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .derivative import all_rows
+from .vectors import norm, unit
+
+
+def shortened(v: Tensor, longest: float | None = None) -> Tensor:
+    """v (*batch, n), taken to the length `longest`, by default 1/eps, where it is longer."""
+    longest = longest or 1 / torch.finfo(v.dtype).eps
+    if all_rows(v.detach().abs() <= longest / v.shape[-1]):
+        return v
+    return torch.where(norm(v)[..., None] > longest, longest * unit(v), v)
+
+
+def matrix_exp(a: Tensor) -> Tensor:
+    """exp(a) for (*batch, n, n) with eigenvalues on the imaginary axis, in float64: squaring costs it log2 |a| digits."""
+    return torch.matrix_exp(a.double()).to(a.dtype)
+
+
+def longest_exponent(dtype: torch.dtype) -> float:
+    """Where `matrix_exp` still has half of float64's digits, and no longer than the angle is known in dtype."""
+    return min(1 / torch.finfo(dtype).eps, torch.finfo(torch.float64).eps ** -0.5)
