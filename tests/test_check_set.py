@@ -100,6 +100,64 @@ class TooMuchReach(ib.Sphere):
     reach = 3.0
 
 
+class Overwrites(ib.Ball):
+    def _project(self, x):
+        return x.copy_(super()._project(x)) if not x.requires_grad else super()._project(x)
+
+
+class ReturnsItsInput(ib.Box):
+    def project(self, x):
+        return x if bool(self.contains(x).all()) else super().project(x)
+
+
+class WrongFarAway(ib.Ball):
+    """Right up to 50, and the centre beyond."""
+
+    def _project(self, x):
+        return torch.where(x.norm(dim=-1, keepdim=True) > 50, 0 * x, super()._project(x))
+
+
+class TooMuchMargin(ib.Sphere):
+    def uniqueness_margin(self, x):
+        return super().uniqueness_margin(x) + 0.3
+
+
+class WrongDimension(ib.Sphere):
+    def __init__(self, n):
+        super().__init__(n)
+        self.dim = n
+
+
+class NoSecondDerivative(ib.Sphere):
+    def _project(self, x):
+        """The first derivative is right, and constant."""
+        y = super()._project(x).detach()
+        d = x - x.detach()
+        return y + (d - y * (y * d).sum(-1, keepdim=True)) / x.detach().norm(dim=-1, keepdim=True).clamp(min=1e-30)
+
+
+class WrongInLargeBatches(ib.Ball):
+    def _project(self, x):
+        y = super()._project(x)
+        return torch.cat([y[:100], 0.5 * y[100:]]) if x.dim() == 2 else y
+
+
+class SamplesHalf(ib.Sphere):
+    def _sample(self, batch, **how):
+        y = super()._sample(batch, **how)
+        return torch.cat([y[..., :1].abs(), y[..., 1:]], -1)
+
+
+class WrongOnTheBoundary(ib.PSD):
+    """Divides rounding by rounding on the null space."""
+
+    def _project(self, x):
+        y = super()._project(x)
+        d = x - x.detach()
+        singular = torch.linalg.eigvalsh(y.detach())[..., :1, None] < 1e-9
+        return y + torch.where(singular, 0.1 * (d - d.mT + 2 * d) / 2, 0 * d)
+
+
 WRONG = [
     (WrongDim(3), "rows are independent"),
     (NoDeterminantFix(3), "total|lands in M"),
@@ -117,6 +175,15 @@ WRONG = [
     (SwallowsNaN(2), "NaN row"),
     (GroupExpAsExp(3), "third order|velocity"),
     (TooMuchReach(3), "reach"),
+    (Overwrites(2), "leaves its input alone"),
+    (ReturnsItsInput([-9.0] * 2, [9.0] * 2), "leaves its input alone"),
+    (WrongFarAway(2), "nearest"),
+    (TooMuchMargin(3), "unique within the margin|1-Lipschitz"),
+    (WrongDimension(3), "dimension"),
+    (NoSecondDerivative(3), "second derivative"),
+    (WrongInLargeBatches(2), "rows are independent"),
+    (SamplesHalf(3), "samples cover"),
+    (WrongOnTheBoundary(3), "gradient = derivative|keeps tangent directions"),
 ]
 
 

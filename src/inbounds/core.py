@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .kernels.derivative import eager
+from .kernels.derivative import eager, looking
 from .kernels.vectors import norm, unit
 
 
 def full_precision(x: Tensor):
     """A context in which matrix products keep x's precision, whatever autocast the caller is in."""
-    if not torch.is_autocast_enabled(x.device.type):
+    if x.is_meta or not torch.is_autocast_enabled(x.device.type):
         return nullcontext()
     return torch.autocast(x.device.type, enabled=False)
 
@@ -41,7 +41,7 @@ ACTIVE = 4 * LANDING
 
 def require_finite(x: Tensor, who: Callable[[], str]) -> None:
     """Eager only: raise if x holds NaN or inf. Compiled code maps such rows to NaN instead."""
-    if eager() and not _all_finite(x) and not torch.isfinite(x).all():
+    if looking(x) and not _all_finite(x) and not torch.isfinite(x).all():
         bad = (~torch.isfinite(x)).nonzero()
         raise ValueError(
             f"{who()} asked for finite numbers, but {len(bad)} of {x.numel()} entries are NaN or inf, the first at "
@@ -95,6 +95,9 @@ class ConstraintSet(nn.Module, ABC):
         """What the rounding of the defining equations at x is relative to."""
         return 1.0
 
+    def _validate(self) -> None:
+        """Refuse parameters for which there is no such set; called at construction, and later where they are learnable."""
+
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         raise NotImplementedError(f"{self!r} does not define tangent: write _tangent(x, v).")
 
@@ -106,7 +109,10 @@ class ConstraintSet(nn.Module, ABC):
         """A nearest point of M: finite and in M for every finite x. A row with a non-finite entry becomes NaN."""
         (x,) = self._enter("project", x)
         with full_precision(x):
+            self._validate_learnt()
             y = self._project(x)
+        if y is x:
+            y = x.clone()
         return y if _all_finite(x) else y + self._poison(x)
 
     def violation(self, x: Tensor) -> Tensor:
@@ -142,10 +148,11 @@ class ConstraintSet(nn.Module, ABC):
 
         A point with several projections is at least `reach` away from M, hence at least reach - distance(x) from x.
         """
-        if self.reach == math.inf:
+        reach = 0.0 if x.is_meta else self.reach or 0.0  # a number, which the meta device does not have
+        if reach == math.inf:
             (x,) = self._enter("uniqueness_margin", x)
             return self._poison(x).reshape(x.shape[: x.dim() - len(self.shape)]) + math.inf
-        return ((self.reach or 0.0) - self.distance(x)).clamp(min=0)
+        return (reach - self.distance(x)).clamp(min=0)
 
     def retract(self, x: Tensor, v: Tensor) -> Tensor:
         x, v = self._enter("retract", x, v)
@@ -261,7 +268,7 @@ class ConstraintSet(nn.Module, ABC):
 
     def _require(self, ok: Tensor, message: Callable[[], str]) -> None:
         """Refuse impossible parameters; under compile and vmap their values cannot be looked at."""
-        if eager() and not ok.is_meta and not bool(ok.all()):
+        if looking(ok) and not bool(ok.all()):
             raise ValueError(message())
 
     def _apply(self, fn, recurse=True):
@@ -278,6 +285,11 @@ class ConstraintSet(nn.Module, ABC):
             if old is not None and new is not None and new.dtype != old.dtype:
                 self._buffers[name] = old.to(new.device)
         return self
+
+    def _validate_learnt(self) -> None:
+        """In eager mode, and where looking does not make a device wait, learnable parameters are validated at every use."""
+        if self._parameters and eager() and all(p is None or p.device.type == "cpu" for p in self._parameters.values()):
+            self._validate()
 
     def _learnable(self) -> bool:
         """Whether a parameter of the set may change after construction."""
@@ -402,7 +414,7 @@ def check_size(who: str, *sizes) -> None:
 
 def shown(name: str, value: Tensor, default: float | None = None) -> str:
     """`, name=value` for repr; nothing for the default, the shape for a batch."""
-    if eager() and not value.is_meta and value.numel() == 1:
+    if looking(value) and value.numel() == 1:
         number = float(value.detach())
         return "" if number == default else f", {name}={number:g}"
     return f", {name}={sized(value)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable
 from typing import ClassVar
@@ -19,6 +20,12 @@ def _require_step(step, name: str) -> None:
         raise TypeError(f"{name} needs a step, got the set {step!r}. Write {name}(..., Projection({step!r})).")
     if not isinstance(step, Step):
         raise TypeError(f"{name} needs a step, got {type(step).__name__}. Write {name}(..., Projection(Sphere(3))).")
+
+
+def in_dtype_of(module: nn.Module, h: Tensor) -> Tensor:
+    """h in the dtype of a module that was cast to half precision; states themselves stay in float32 or better."""
+    p = next((p for p in module.parameters() if p.is_floating_point()), None)
+    return h.to(p.dtype) if p is not None and p.dtype in (torch.float16, torch.bfloat16) else h
 
 
 class IAA(nn.Module):
@@ -62,12 +69,14 @@ class IAA(nn.Module):
         return self.step.M.project(x)
 
     def _layer(self, i: int, h: Tensor, context: tuple, keywords: dict) -> Tensor:
-        u = self.blocks[i](h, *context, **keywords)
+        u = self.blocks[i](in_dtype_of(self.blocks[i], h), *context, **keywords)
+        u = u.to(torch.promote_types(u.dtype, h.dtype))
         if self.head is None or i + 1 < len(self.blocks):
             return self.step(h, self.dt[i] * u)
         if isinstance(self.step, Projection):
-            return self.step(None, self.head(self.step.M._flat(h + self.dt[i] * self.step.shaped(u, self.step.M.shape))))
-        return self.step(h, self.dt[i] * self.head(u))
+            moved = h + self.dt[i] * self.step.shaped(u, self.step.M.shape)
+            return self.step(None, self.head(in_dtype_of(self.head, self.step.M._flat(moved))))
+        return self.step(h, self.dt[i] * self.head(in_dtype_of(self.head, u)))
 
 
 class FAA(nn.Module):
@@ -117,11 +126,27 @@ class FAA(nn.Module):
         return point.expand(torch.broadcast_shapes(point.shape, batch + self.step.M.shape))
 
 
+def _require_arguments(field: nn.Module, time: bool) -> None:
+    """Raise unless field(t, x), or field(x) without time, can be called."""
+    try:
+        inspect.signature(field.forward).bind_partial(*(None,) * (1 + time))
+    except TypeError:
+        raise TypeError(
+            f"ProjectedODE calls field(t, x), but {type(field).__name__} takes one argument. For a field that does not depend on "
+            "time write ProjectedODE(field, M, time=False)."
+            if time
+            else f"ProjectedODE with time=False calls field(x), but {type(field).__name__} takes no argument."
+        ) from None
+
+
 class ProjectedODE(nn.Module):
     """dx/dt = P_{T_x M} field(t, x) on [0, horizon] by a Runge-Kutta method with stage points projected on M.
 
     Away from the boundary of M the methods have order 1 (euler), 2 (heun), 4 (rk4); where the solution runs into or along a
     boundary its velocity jumps, and all of them have order 1.
+
+    A negative horizon runs the clock backwards: y(s) = x(-s) solves dy/ds = P_{T_y M}(-field(-s, y)) for 0 <= s <= |horizon|.
+    On the boundary of M that is not the inverse of running forwards, which forgets where a path came from.
     """
 
     # stages (c_i, a_i) with stage point x + h a_i k_{i-1} at time t + c_i h, and weights
@@ -141,8 +166,11 @@ class ProjectedODE(nn.Module):
             raise TypeError(f"ProjectedODE needs a set, got {type(M).__name__}. Write ProjectedODE(field, Ball(2)).")
         if method not in self.METHODS:
             raise ValueError(f"ProjectedODE asked for a method among {', '.join(self.METHODS)}, got {method!r}.")
-        if steps < 1:
-            raise ValueError(f"ProjectedODE asked for steps >= 1, got {steps}.")
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise ValueError(f"ProjectedODE asked for a whole number of steps >= 1, got {steps!r}.")
+        if not math.isfinite(horizon):
+            raise ValueError(f"ProjectedODE asked for a finite horizon, got {horizon}. Write horizon=1.0.")
+        _require_arguments(field, time)
         self.field, self.M, self.horizon, self.steps, self.method, self.time = field, M, float(horizon), steps, method, time
 
     def forward(self, x: Tensor, *context, **keywords) -> Tensor:
@@ -165,16 +193,17 @@ class ProjectedODE(nn.Module):
 
     def _velocity(self, t: float, x: Tensor, context: tuple, keywords: dict) -> Tensor:
         time = (torch.as_tensor(t, dtype=x.dtype, device=x.device),) if self.time else ()
-        v = self.field(*time, x, *context, **keywords)
-        return self.M.tangent(x, v.reshape(x.shape).to(x.dtype))
+        v = self.field(*(in_dtype_of(self.field, p) for p in (*time, x)), *context, **keywords)
+        v = v.reshape(x.shape).to(x.dtype)
+        return self.M.tangent(x, v if self.horizon >= 0 else -v)
 
     def _advance(self, i: int, x: Tensor, context: tuple, keywords: dict) -> Tensor:
         stages, weights = self.METHODS[self.method]
-        h = self.horizon / self.steps
+        h = abs(self.horizon) / self.steps
         total, k = torch.zeros_like(x), torch.zeros_like(x)
         for (c, a), w in zip(stages, weights, strict=True):
             stage = self.M.project(x + (h * a) * k) if a else x
-            k = self._velocity((i + c) * h, stage, context, keywords)
+            k = self._velocity((i + c) * self.horizon / self.steps, stage, context, keywords)
             total = total + w * k
         return self.M.project(x + h * total)
 
@@ -244,7 +273,12 @@ class MLPBlock(nn.Module):
             layers += [nn.Linear(n, width), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
         self.layers = nn.Sequential(*layers, nn.Linear(width, size_out))
 
-    def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, *context, key_padding_mask: Tensor | None = None) -> Tensor:
+        if context:
+            raise TypeError(
+                f"MLPBlock works on each point alone and takes no context, got {len(context)} more argument(s). Concatenate the "
+                "context with the points before the network, or write a block of your own with forward(x, context)."
+            )
         return self.layers(self.points(x))
 
 

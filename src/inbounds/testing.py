@@ -102,8 +102,28 @@ def keeps_dtype(c: Case) -> None:
     c.require(y.shape == c.x.shape, "keeps the shape", f"project({tuple(c.x.shape)}) returned {tuple(y.shape)}.")
 
 
+def leaves_its_input_alone(c: Case) -> None:
+    """project, violation and tangent return new tensors and do not write into their arguments."""
+    x, p = c.x.clone(), c.p.clone()
+    results = [c.M.project(x), c.M.project(p)]
+    c.M.violation(x)
+    c.M.tangent(p, x)
+
+    def same() -> bool:
+        return torch.equal(x, c.x) and torch.equal(p, c.p)
+
+    c.require(same(), "leaves its input alone", "a method wrote into its argument.")
+    for y in results:
+        y += 1
+    c.require(same(), "leaves its input alone", "project returned its argument itself.")
+
+
 def rows_are_independent(c: Case) -> None:
-    """Row i of project(x) is project(row i), for batch shapes (), (1,), (3, 1, 2)."""
+    """Row i of project(x) is project(row i), for batch shapes (), (1,), (3, 1, 2), and among a thousand rows."""
+    many = c.x.repeat(1000 // len(c.x) + 1, *[1] * len(c.M.shape))
+    gap = float((c.M.project(many)[-len(c.x) :] - c.M.project(c.x)).abs().max())
+    bound = 1e3 * c.tol * c.scale
+    c.require(gap <= bound, "rows are independent", f"among {len(many)} rows the same rows differ by {gap:.1e}.")
     x = c.x[-6:]
     rows = torch.stack([c.M.project(row) for row in x])
     for batch in ((6,), (3, 1, 2)):
@@ -156,15 +176,44 @@ def violation_is_independent(c: Case) -> None:
 
 
 def nothing_is_nearer(c: Case) -> None:
-    """Neither points of M nor project(p + s xi) are nearer to x than p = project(x)."""
-    p = c.M.project(c.x)
-    d = c.size(c.x - p)
-    slack = 64 * c.tol * (c.size(c.x) + c.scale)
-    others = c.size(c.x[:, None] - c.p[None])
-    c.require(others.amin(1) >= d - slack, "nearest", "a sampled point of M is nearer.")
-    for s in (1e-4, 1e-3, 1e-2, 1e-1, 1.0):
-        q = c.M.project(p + s * c.scale * c.draw(len(p)))
-        c.require(c.size(c.x - q) >= d - slack, "nearest", f"project(p + {s:g} xi) is nearer than p = project(x).")
+    """Neither points of M nor project(p + s xi) are nearer to x than p = project(x), for x near M and up to 1e6 away."""
+    away = torch.logspace(0.5, 6, len(c.x), dtype=c.x.dtype).reshape(-1, *[1] * len(c.M.shape))
+    for x in (c.x, c.p + c.scale * away * c.draw(len(c.p))):
+        p = c.M.project(x)
+        d = c.size(x - p)
+        slack = 64 * c.tol * (c.size(x) + c.scale)
+        v = c.M.violation(p)
+        c.require(
+            v <= c.tol * c.room(p), "lands in M", f"violation of project(x) is {worst(v)} for |x| up to {worst(c.size(x))}."
+        )
+        others = c.size(x[:, None] - c.p[None])
+        c.require(others.amin(1) >= d - slack, "nearest", "a sampled point of M is nearer.")
+        for s in (1e-4, 1e-3, 1e-2, 1e-1, 1.0):
+            q = c.M.project(p + s * c.scale * c.draw(len(p)))
+            c.require(c.size(x - q) >= d - slack, "nearest", f"project(p + {s:g} xi) is nearer than p = project(x).")
+
+
+def samples_cover_the_set(c: Case) -> None:
+    """Projected noise lies among the samples: not more than a fifth of it three times as far from every sample as samples are
+    from each other. A set that goes on far beyond its samples is not compact, and may sample as it likes.
+    """
+    try:
+        a = c.M._flat(c.M.sample(512, generator=c.generator, dtype=c.x.dtype))
+    except NotImplementedError:
+        return
+    middle = a.mean(0)
+    spread = (a - middle).norm(dim=-1)
+    size = 2 * float(spread.max()) / math.sqrt(a.shape[-1])
+    noise = c.M._flat(c.draw(256))
+    b, far = (c.M._flat(c.M.project((middle + s * noise).reshape(-1, *c.M.shape))) for s in (size, 1e3 * size))
+    if float((far - middle).norm(dim=-1).max()) > 8 * float(spread.max()):
+        return
+    exact = "donot_use_mm_for_euclid_dist"
+    own = torch.cdist(a, a, compute_mode=exact).fill_diagonal_(math.inf).amin(1)
+    lost = torch.cdist(b, a, compute_mode=exact).amin(1) > 3 * own.quantile(0.95)
+    share = float(lost.double().mean())
+    detail = f"{100 * share:.0f} % of projected noise is far from every one of 512 samples."
+    c.require(share <= 0.2, "samples cover the set", detail)
 
 
 def keeps_bad_rows_apart(c: Case) -> None:
@@ -222,6 +271,16 @@ def margin_is_a_margin(c: Case) -> None:
     y = c.x + 0.1 * c.scale * c.draw(len(c.x))
     change = torch.where(m.isinf(), 0.0, (c.M.uniqueness_margin(y) - m).abs())
     c.require(change <= c.size(y - c.x) + slack, "the margin is 1-Lipschitz", "it changed faster than x.")
+    # P is constant along a normal until it meets a point with several projections, and none is within the margin
+    p = c.M.project(c.x)
+    off = d > 1e-3 * c.scale
+    n, p = (c.x - p)[off] / d[off].reshape(-1, *[1] * len(c.M.shape)), p[off]
+    for side in (0.95, -0.95):
+        step = side * m[off].clamp(max=10 * c.scale)
+        q = c.M.project(c.x[off] + step.reshape(-1, *[1] * len(c.M.shape)) * n)
+        beyond = d[off] + step < 0  # on the other side of M, which only a manifold has
+        gap = torch.where(beyond & (not isinstance(c.M, Manifold)), 0.0, c.size(q - p))
+        c.require(gap <= 1e4 * c.tol * c.scale, "the projection is unique within the margin", f"it jumps by {worst(gap)}.")
 
 
 # --- laws of derivatives, float64 ---------------------------------------------------------------------------
@@ -248,6 +307,58 @@ def gradient_is_the_derivative(c: Case) -> None:
     gap = (c.M._flat(g * d).sum(-1) - 0.5 * (forward + backward)).abs()
     ok = ~smooth | (gap <= 1e-4 * (1 + c.size(w) * c.size(d)))
     c.require_most(ok, "gradient = derivative", f"they differ by up to {worst(gap[smooth])}")
+
+
+def gradient_keeps_tangent_directions(c: Case) -> None:
+    """DP d = d at p in M for every direction d along which M goes on both ways: tangent(p, d) = d, tangent(p, -d) = -d.
+
+    This is where networks train: p = project(x) lies on the boundary of M. There P has a kink, but every element of its Clarke
+    Jacobian keeps these directions.
+    """
+    for p in (c.p, c.M.project(c.x)):
+        d = c.M.tangent(p, c.draw(len(p)))
+        d = -c.M.tangent(p, -d)
+        both = (c.size(c.M.tangent(p, d) - d) <= 1e-9 * c.size(d)) & (c.size(c.M.tangent(p, -d) + d) <= 1e-9 * c.size(d))
+        w, z = c.draw(len(p)), p.clone().requires_grad_()
+        (g,) = torch.autograd.grad(c.M.project(z), z, w)
+        gap = (c.M._flat((g - w) * d).sum(-1)).abs() / (c.size(w) * c.size(d)).clamp(min=1e-300)
+        ok = ~both | (gap <= (1e-6 if c.M.exact else 1e-2))
+        c.require_most(ok, "the gradient keeps tangent directions", f"it changes them by up to {worst(gap[both])}")
+
+
+def second_derivative_is_the_derivative(c: Case) -> None:
+    """The derivative of the gradient of <w, P> in direction d against central differences, where one-sided ones agree."""
+    if not c.M.exact:
+        return
+    h, w, d = 1e-5, c.draw(len(c.x)), c.draw(len(c.x))
+
+    def slope(at: Tensor, graph: bool = False) -> tuple[Tensor, Tensor]:
+        at = at.clone().requires_grad_()
+        return at, torch.autograd.grad(c.M.project(at), at, w, create_graph=graph)[0]
+
+    x, g = slope(c.x, graph=True)
+    along = c.M._flat(g * d).sum(-1)
+    bent = torch.zeros_like(c.x)
+    if along.requires_grad:
+        found = torch.autograd.grad(along.sum(), x, allow_unused=True)[0]
+        bent = bent if found is None else found
+    e = c.draw(len(c.x))
+    up, mid, down = (c.M._flat(slope(c.x + s * e)[1].detach() * d).sum(-1) for s in (h, 0, -h))
+    forward, backward = (up - mid) / h, (mid - down) / h
+    size = (c.size(w) * c.size(d) * c.size(e)).clamp(min=1.0)
+    smooth = (forward - backward).abs() <= 1e-3 * size
+    gap = (c.M._flat(bent * e).sum(-1) - 0.5 * (forward + backward)).abs()
+    ok = ~smooth | (gap <= 1e-2 * size)
+    c.require_most(ok, "second derivative = derivative of the gradient", f"they differ by up to {worst(gap[smooth])}")
+
+
+def dimension_is_the_rank_of_the_tangent(c: Case) -> None:
+    """dim = the trace of v -> tangent(p, v), a projection on a linear space."""
+    M, n = c.M, math.prod(c.M.shape)
+    assert isinstance(M, Manifold)
+    p, axes = c.p[:1], torch.eye(n, dtype=c.p.dtype).reshape(n, *M.shape)
+    rank = float((M._flat(M.tangent(p.expand_as(axes), axes)) * M._flat(axes)).sum())
+    c.require(abs(rank - M.dim) <= 1e-6 * n, "dim is the dimension of the tangent space", f"dim is {M.dim}, its rank {rank:.2f}.")
 
 
 def exp_is_a_geodesic(c: Case) -> None:
@@ -298,6 +409,7 @@ def group_laws(c: Case) -> None:
 
 
 LAWS = (
+    leaves_its_input_alone,
     keeps_dtype,
     rows_are_independent,
     is_total,
@@ -307,12 +419,21 @@ LAWS = (
     keeps_bad_rows_apart,
     gradients_are_finite,
     nothing_is_nearer,
+    samples_cover_the_set,
     tangent_kills_the_normal,
     reach_inequality,
     margin_is_a_margin,
 )
 SMOOTH_LAWS = (
-    (ConstraintSet, (tangent_is_the_one_sided_derivative, gradient_is_the_derivative)),
-    (Manifold, (exp_is_a_geodesic, log_inverts_exp)),
+    (
+        ConstraintSet,
+        (
+            tangent_is_the_one_sided_derivative,
+            gradient_is_the_derivative,
+            gradient_keeps_tangent_directions,
+            second_derivative_is_the_derivative,
+        ),
+    ),
+    (Manifold, (dimension_is_the_rank_of_the_tangent, exp_is_a_geodesic, log_inverts_exp)),
     (LieGroup, (group_laws,)),
 )

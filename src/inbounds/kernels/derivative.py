@@ -73,7 +73,7 @@ def expand(value: Callable[..., Tensor], jvp: Callable[..., Tensor], inputs: tup
     second derivatives, in either mode. It stands in for a Function in compiled forward mode. In torch 2.13 Dynamo refuses a
     Function that defines jvp, and of one that does not it inlines `forward` wherever no input requires a gradient, so that
     forward mode silently differentiates the algorithm (NaN at repeated singular values) and not the function.
-    test_forward_mode_under_compile in tests/test_kernels.py shows when that has changed.
+    test_forward_mode_under_compile in tests/test_transforms.py shows when that has changed.
     """
     fixed = tuple(x.detach() for x in inputs)
     moves = [x - c for x, c in zip(inputs, fixed, strict=True)]
@@ -108,6 +108,11 @@ def symmetric_method(value: Callable[[Tensor], Tensor], derivative: Rule) -> Cal
 def eager() -> bool:
     """True outside compile, export and functorch transforms: only there may control flow look at values."""
     return not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+
+
+def looking(x: Tensor) -> bool:
+    """Whether control flow may look at x's values: eager mode, and x has values."""
+    return eager() and not x.is_meta
 
 
 def all_rows(ok: Tensor) -> bool:

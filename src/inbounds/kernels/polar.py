@@ -59,7 +59,7 @@ def _by_eigh(a: Tensor, proper: bool) -> tuple[Tensor, Tensor, Tensor]:
         s, inverse = s * last, inverse * last
     x = polish((b @ (v * inverse[..., None, :])) @ v.mT)
     x, v, s = x.to(a.dtype), v.to(a.dtype), s.to(a.dtype)
-    if bool(bad.any()):
+    if not all_rows(~bad):
         x[bad], v[bad], s[bad] = _by_svd(a[bad], proper)
     return x, v, s
 
@@ -95,7 +95,8 @@ def _with_vectors(proper: bool, general: Callable[[Tensor], Tensor]) -> Callable
         @staticmethod
         def forward(a):
             scaled = _unit_scale(a)
-            x, v, s = _by_eigh(scaled, proper) if a.dtype == torch.float32 else _by_svd(scaled, proper)
+            small = a.dtype == torch.float32 and a.device.type == "cpu"  # elsewhere, choosing rows would make the device wait
+            x, v, s = _by_eigh(scaled, proper) if small else _by_svd(scaled, proper)
             return x, v, s
 
         @staticmethod

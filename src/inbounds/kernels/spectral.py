@@ -17,7 +17,7 @@ from .sylvester import sylvester
 
 
 def sym(x: Tensor) -> Tensor:
-    return 0.5 * (x + x.mT)
+    return 0.5 * x + 0.5 * x.mT  # the sum of two large entries could overflow
 
 
 def eigen_floor(x: Tensor) -> float:

@@ -11,16 +11,14 @@ import math
 import torch
 from torch import Tensor
 
-NEAR = 1.0
-
 
 def stumpff(s: Tensor, top: int) -> list[Tensor]:
     """c_0 .. c_top at s >= 0, safe to differentiate any number of times.
 
-    The two highest come from their series below NEAR and from sin and cos above, the others from the recurrence.
+    The two highest come from their series below s = 1 and from sin and cos above, the others from the recurrence.
     """
-    near = s < NEAR
-    low, high = torch.where(near, s, 0.0), torch.where(near, NEAR, s)
+    near = s < 1.0
+    low, high = torch.where(near, s, 0.0), torch.where(near, 1.0, s)
     t = high.sqrt()
     far = [torch.cos(t), torch.sin(t) / t]
     for k in range(top - 1):

@@ -22,11 +22,15 @@ class Ball(ConstraintSet):
         if n < 1:
             raise ValueError(f"Ball asked for an ambient size n >= 1, got {n}. The disk is Ball(2).")
         self.shape, self.centered = (n,), center is None
-        r = self._constant("radius", radius, dims=0)
-        self._require(r > 0, lambda: f"Ball asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
+        self._constant("radius", radius, dims=0)
+        self._validate()
         c = self._constant("center", torch.zeros(n, dtype=torch.float64) if center is None else center, dims=1)
         if c.shape[-1:] != (n,):
             raise ValueError(f"Ball({n}) asked for a center of shape (*batch, {n}), got {tuple(c.shape)}.")
+
+    def _validate(self):
+        r = self.radius
+        self._require(r > 0, lambda: f"Ball asked for radius > 0, got {r.tolist()}. A point is Affine(torch.eye(n), point).")
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Center, radius (*batch, 1) and the rounding of |x - center| near the boundary."""

@@ -28,8 +28,16 @@ class Box(ConstraintSet):
         if not n:
             raise ValueError("Box asked for bounds of shape (*batch, n), got two numbers. Write Box([0.0] * n, [1.0] * n).")
         self.shape = (n[-1],)
-        self._require((a < math.inf) & (b > -math.inf), lambda: f"Box asked for low < inf and high > -inf, got {low}, {high}.")
-        self._require(a <= b, lambda: f"Box asked for low <= high, got low={low}, high={high}. Swap the bounds where they cross.")
+        self._validate()
+
+    def _validate(self):
+        a, b = self.low, self.high
+
+        def got() -> str:
+            return f"got low={a.tolist()}, high={b.tolist()}"
+
+        self._require((a < math.inf) & (b > -math.inf), lambda: f"Box asked for low < inf and high > -inf, {got()}.")
+        self._require(a <= b, lambda: f"Box asked for low <= high, {got()}. Swap the bounds where they cross.")
 
     def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return bounds_inwards(self, x)

@@ -35,8 +35,7 @@ class BoxMinusBalls(ConstraintSet):
                 f"{tuple(a.shape)}, {tuple(b.shape)}, {tuple(c.shape)}, {tuple(r.shape)}. No balls: Box(low, high)."
             )
         self.shape = (a.shape[-1],)
-        self._require(a < b, lambda: f"BoxMinusBalls asked for low < high, got low={low}, high={high}.")
-        self._require(r >= 0, lambda: f"BoxMinusBalls asked for radii >= 0 (0 = absent), got {radii}.")
+        self._validate()
         known = eager() and not c.is_meta
         self.apart = (self._disjoint() if known else self.shape != (2,)) and not (self._learnable() and self.shape == (2,))
         if not self.apart and self.shape != (2,):
@@ -51,6 +50,11 @@ class BoxMinusBalls(ConstraintSet):
             self._require(
                 free, lambda: "BoxMinusBalls asked for a non-empty free space, the balls cover the box. Shrink the radii."
             )
+
+    def _validate(self):
+        a, b, r = self.low, self.high, self.radii
+        self._require(a < b, lambda: f"BoxMinusBalls asked for low < high, got low={a.tolist()}, high={b.tolist()}.")
+        self._require(r >= 0, lambda: f"BoxMinusBalls asked for radii >= 0 (0 = absent), got {r.tolist()}.")
 
     @property
     def reach(self) -> float:

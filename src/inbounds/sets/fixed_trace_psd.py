@@ -23,8 +23,12 @@ class FixedTracePSD(ConstraintSet):
         if n < 1:
             raise ValueError(f"FixedTracePSD asked for n >= 1, got {n}.")
         self.n, self.shape = n, (n, n)
-        t = self._constant("trace", trace, dims=0)
-        self._require(t > 0, lambda: f"FixedTracePSD asked for trace > 0, got {trace}. Trace 0 leaves the zero matrix only.")
+        self._constant("trace", trace, dims=0)
+        self._validate()
+
+    def _validate(self):
+        t = self.trace
+        self._require(t > 0, lambda: f"FixedTracePSD asked for trace > 0, got {t.tolist()}. Trace 0 leaves the zero matrix only.")
 
     def _project(self, x):
         t = self._cast("trace", x)[..., None, None]

@@ -41,7 +41,7 @@ def sample_free(draw: Callable[[], Tensor], allowed: Callable[[Tensor], Tensor],
     x = draw()
     for _ in range(1000):
         bad = ~allowed(x)
-        if not bad.any():
+        if bad.is_meta or not bad.any():
             return x
         x = torch.where(bad, draw(), x)
     return project(x)

@@ -27,14 +27,19 @@ class Halfspace(ConstraintSet):
                 f"Halfspace asked for a normal a of shape (*batch, n), got {tuple(normal.shape)}. Write Halfspace([1.0], b)."
             )
         self.shape = (normal.shape[-1],)
-        self._require(normal.abs().amax(-1) > 0, lambda: "Halfspace asked for a nonzero normal a, got a = 0. Use Euclidean(n).")
+        self._validate()
+
+    def _validate(self):
+        size = self.a.abs().amax(-1)
+        self._require(size > 0, lambda: "Halfspace asked for a nonzero normal a, got a = 0. Use Euclidean(n).")
 
     def _parts(self, x: Tensor):
         """Unit normal, signed distance to the boundary (*batch, 1), and the rounding of that distance at x."""
         a, b = self._cast("a", x), self._cast("b", x, towards=-1)[..., None]
         size = norm(a)[..., None]
         n, b = a / size, b / size
-        tol = skin(x, self.shape[0]) * (norm(x)[..., None] + b.abs())
+        shrink = 2 * math.sqrt(self.shape[0])  # so that the length of the largest x does not overflow
+        tol = skin(x, self.shape[0]) * shrink * (norm(x / shrink)[..., None] + b.abs() / shrink)
         return n, (n * x).sum(-1, keepdim=True) - b, tol
 
     def _project(self, x):

@@ -21,8 +21,12 @@ class Sphere(Manifold):
         if n < 2:
             raise ValueError(f"Sphere asked for an ambient size n >= 2, got {n}. The unit circle is Sphere(2).")
         self.shape, self.dim, self.plain = (n,), n - 1, isinstance(radius, int | float) and radius == 1
-        r = self._constant("radius", radius, dims=0)
-        self._require(r > 0, lambda: f"Sphere asked for radius > 0, got {radius}. A point is Affine(torch.eye(n), point).")
+        self._constant("radius", radius, dims=0)
+        self._validate()
+
+    def _validate(self):
+        r = self.radius
+        self._require(r > 0, lambda: f"Sphere asked for radius > 0, got {r.tolist()}. A point is Affine(torch.eye(n), point).")
 
     @property
     def reach(self) -> float:

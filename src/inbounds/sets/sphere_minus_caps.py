@@ -29,11 +29,7 @@ class SphereMinusCaps(ConstraintSet):
                 f"{tuple(c.shape)}, {tuple(a.shape)}. No caps: Sphere(n)."
             )
         self.shape = (c.shape[-1],)
-        self._require((c.abs().amax(-1) > 0) | (a <= 0), lambda: "SphereMinusCaps asked for nonzero centers, got a zero vector.")
-        self._require(
-            (a >= 0) & (a < math.pi - 1e-4),
-            lambda: f"SphereMinusCaps asked for angles in [0, pi), got {angles}. A cap of angle pi leaves no sphere.",
-        )
+        self._validate()
         known = eager() and not c.is_meta
         self.apart = (self._disjoint() if known else self.shape[0] > 3) and not (self._learnable() and self.shape[0] <= 3)
         if not self.apart and self.shape[0] > 3:
@@ -48,6 +44,14 @@ class SphereMinusCaps(ConstraintSet):
                 free,
                 lambda: "SphereMinusCaps asked for a non-empty free space, the caps cover the sphere. Shrink the angles.",
             )
+
+    def _validate(self):
+        c, a = self.centers, self.angles
+        self._require((c.abs().amax(-1) > 0) | (a <= 0), lambda: "SphereMinusCaps asked for nonzero centers, got a zero vector.")
+        self._require(
+            (a >= 0) & (a < math.pi - 1e-4),
+            lambda: f"SphereMinusCaps asked for angles in [0, pi), got {a.tolist()}. A cap of angle pi leaves no sphere.",
+        )
 
     @property
     def reach(self) -> float:
