@@ -139,7 +139,7 @@ def test_presets_are_what_they_say():
 
 # --- choosing and testing --------------------------------------------------------------------------------
 def fake(store, config, val):
-    from inbounds.train.store import publish_json
+    from inbounds.train.files import publish_json
 
     publish_json(store.run(config).folder / "result.json", {"val": val})
 

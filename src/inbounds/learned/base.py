@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core import ConstraintSet
+from ..extras import needed_for
 from ..kernels.vectors import norm
 
 EPS = torch.finfo(torch.float64).eps
@@ -174,11 +175,7 @@ class Safetensors:
     """The functions of safetensors that are used here, loaded when they are."""
 
     def __init__(self):
-        try:
+        with needed_for("Saving and loading sets"):
             from safetensors import SafetensorError, safe_open
             from safetensors.torch import save_file
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "Saving and loading sets needs safetensors. Install it with: pip install 'inbounds[lab]'", name=error.name
-            ) from None
         self.save_file, self.safe_open, self.Error = save_file, safe_open, SafetensorError

@@ -12,8 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Protocol as Interface
+from typing import cast
 
-from .store import Busy, Store, StoreError, key
+from ..extras import needed_for
+from .files import StoreError
+from .lock import Busy
+from .store import Store, key
 from .work import Open, Unit, work
 
 MAX_DEATHS = 3  # of workers on one unit, before it is given up
@@ -56,12 +60,22 @@ class _Schedule:
     def __init__(self, units: Sequence[Unit], store: Store, executor: Executor, watch):
         self.store, self.executor, self.watch = store, executor, watch
         self.units = {key(u.config): u for u in units}
-        self.waiting = {k: u for k, u in self.units.items() if not store.run(u.config).done}
+        self.waiting = self._missing()
         self.flying: set[str] = set()
         self.failed: dict[str, str] = {}
         self.needs = {k: [store.run(c) for c in u.needs] for k, u in self.waiting.items()}
         self.deaths = dict.fromkeys(self.units, 0)
         self.not_before: dict[str, float] = {}
+
+    def _missing(self) -> dict[str, Unit]:
+        """What is not done, and of what it needs that whose weights are lost: `work` mends it first."""
+        found, look = set(), [k for k, u in self.units.items() if not self.store.run(u.config).done]
+        while look:
+            k = look.pop()
+            found.add(k)
+            needs = {key(c): self.store.run(c) for c in self.units[k].needs}
+            look += [n for n, run in needs.items() if n in self.units and n not in found and not run.whole]
+        return {k: u for k, u in self.units.items() if k in found}
 
     def run(self) -> None:
         while self.waiting or self.flying:
@@ -84,7 +98,9 @@ class _Schedule:
                 self.executor.submit(unit)
 
     def _ready(self, k: str) -> bool:
-        return self.not_before.get(k, 0) <= time.monotonic() and all(run.done for run in self.needs[k])
+        if self.not_before.get(k, 0) > time.monotonic():
+            return False
+        return all(run.folder.name not in self.waiting.keys() | self.flying and run.done for run in self.needs[k])
 
     def _ended(self, event: Event) -> None:
         k, unit = event.key, self.units[event.key]
@@ -138,7 +154,7 @@ class Local:
 
     def events(self, timeout: float) -> list[Event]:
         seen = []
-        for pipe in [p for p in wait(list(self.busy), timeout) if isinstance(p, Connection)]:
+        for pipe in cast(list[Connection], wait(list(self.busy), timeout)):  # on Windows of another class, used alike
             process, k = self.busy[pipe]
             try:
                 kind, data = pipe.recv()
@@ -177,6 +193,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 def _serve(pipe: Connection, store: Store, open_job: Open) -> None:
     """A worker: configs in, events out. The parent's end closing, or breaking, means the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # already so where it is inherited; not on Windows
     try:
         while True:
             pipe.send(_attempt(pipe.recv(), store, open_job, lambda data: pipe.send(("progress", data))))
@@ -203,8 +220,9 @@ class Ray:
     """One Ray task per unit, one CPU each. The store must be a folder that every node sees."""
 
     def __init__(self, store: Store, open_job: Open, address: str | None = None):
-        import ray
-        from ray.util.queue import Queue
+        with needed_for("The executor ray"):
+            import ray
+            from ray.util.queue import Queue
 
         self.ray, self.store, self.open_job = ray, Store(store.folder.resolve(), store.pause), open_job
         self.ours = not ray.is_initialized()
@@ -241,11 +259,9 @@ class Ray:
 
     def _progress(self) -> list:
         """News from the workers; a lost queue costs the display, nothing else."""
-        from ray.util.queue import Empty
-
         try:
             return self.queue.get_nowait_batch(self.queue.qsize())
-        except (Empty, self.ray.exceptions.RayError):
+        except (self.ray.util.queue.Empty, self.ray.exceptions.RayError):
             return []
 
     def close(self) -> None:
