@@ -14,6 +14,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
+from .fingerprint import compare_note, keep_note
 from .kernels.derivative import eager
 from .kernels.vectors import norm, unit
 
@@ -219,6 +220,15 @@ class ConstraintSet(nn.Module, ABC):
                 self._buffers[name] = old.to(new.device)
         return self
 
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        keep_note(self, destination, prefix)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        """Weights that were kept with other constants of the set load, with a warning."""
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        compare_note(self, prefix, local_metadata)
+
     def _learnable(self) -> bool:
         """Whether a parameter of the set may change after construction."""
         return any(p is not None for p in self._parameters.values())
@@ -258,7 +268,10 @@ class Manifold(ConstraintSet):
             return self._log(x, y)
 
     def geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
-        """|log(x, y)|, with gradient 0 where x = y."""
+        """|log(x, y)| in the ambient (Frobenius) norm, with gradient 0 where x = y.
+
+        For rotations this is sqrt(2) times the angle between them: 2.22 for a quarter turn. `SO(n).angle` is the angle.
+        """
         return norm(self._flat(self.log(x, y)))
 
     def refine(self, x: Tensor) -> Tensor:

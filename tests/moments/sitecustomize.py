@@ -22,8 +22,9 @@ if os.environ.get("MOMENT"):
         if event != EVENT:
             return False
         if event == "open":
-            writes = isinstance(args[1], str) and args[1][:1] in ("w", "a")
-            return writes and NAME in os.path.basename(os.fsdecode(args[0]))
+            path, mode, _ = args  # a file may be opened by its number, too
+            writes = isinstance(mode, str) and mode[:1] in ("w", "a") and not isinstance(path, int)
+            return writes and NAME in os.path.basename(os.fsdecode(path))
         return os.path.basename(os.fsdecode(args[1 if event == "os.rename" else 0])) == NAME
 
     def hook(event, args):
