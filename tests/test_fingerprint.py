@@ -120,6 +120,20 @@ def test_stacks_transforms_and_placeholders_are_left_alone():
     nets[1].load_state_dict(exported.state_dict, strict=False)
 
 
+def test_data_parallel_models_carry_the_note(tmp_path):
+    """A real process group, of one."""
+    where = f"file://{tmp_path / 'group'}"
+    torch.distributed.init_process_group("gloo", init_method=where, rank=0, world_size=1)
+    try:
+        a, b, c = (nn.parallel.DistributedDataParallel(model(M())) for M in (SMALL, SMALL, LARGE))
+        a(torch.randn(4, 2)).sum().backward()
+        b.load_state_dict(a.state_dict())
+        with pytest.warns(UserWarning, match=r"another set at module\.step\.M "):
+            c.load_state_dict(a.state_dict())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_the_warning_points_to_the_caller():
     a, b = model(SMALL()), model(LARGE())
     with warnings.catch_warnings(record=True) as caught:

@@ -69,13 +69,15 @@ class _Schedule:
 
     def _missing(self) -> dict[str, Unit]:
         """What is not done, and of what it needs that whose weights are lost: `work` mends it first."""
-        found, look = set(), [k for k, u in self.units.items() if not self.store.run(u.config).done]
+        look = [k for k, u in self.units.items() if not self.store.run(u.config).done]
+        missing = dict.fromkeys(look, True)
         while look:
-            k = look.pop()
-            found.add(k)
-            needs = {key(c): self.store.run(c) for c in self.units[k].needs}
-            look += [n for n, run in needs.items() if n in self.units and n not in found and not run.whole]
-        return {k: u for k, u in self.units.items() if k in found}
+            for config in self.units[look.pop()].needs:
+                k = key(config)
+                if k in self.units and k not in missing:
+                    missing[k] = not self.store.run(config).whole
+                    look += [k] if missing[k] else []
+        return {k: u for k, u in self.units.items() if missing.get(k)}
 
     def run(self) -> None:
         while self.waiting or self.flying:
@@ -240,7 +242,7 @@ class Ray:
         self.busy[self.task.remote(unit.config, self.store, self.open_job, self.queue)] = key(unit.config)
 
     def events(self, timeout: float) -> list[Event]:
-        seen = [Event("progress", k, data) for k, data in self._progress() if k in self.busy.values()]
+        seen = [Event("progress", k, data) for k, data in self._progress() if k in self.busy.values() or "note" in data]
         if not self.busy:
             time.sleep(timeout)
             return seen
