@@ -156,6 +156,8 @@ class Local:
 
     def events(self, timeout: float) -> list[Event]:
         seen = []
+        if not self.busy:  # another process has what is left
+            time.sleep(timeout)
         for pipe in cast(list[Connection], wait(list(self.busy), timeout)):  # on Windows of another class, used alike
             process, k = self.busy[pipe]
             try:
