@@ -9,6 +9,9 @@ import pytest
 import torch
 from test_store import Count, command, harmless, table, undisturbed  # noqa: F401 (fixtures)
 
+import inbounds as ib
+from inbounds.learned import Heat
+from inbounds.learned.base import read
 from inbounds.paper.datasets import open_pairs, prepare
 from inbounds.train.files import Damaged, publish_json, publish_record, publish_tensors, read_record, read_tensors
 from inbounds.train.store import Store
@@ -88,6 +91,23 @@ def test_tensors_that_were_read_do_not_hold_the_file(tmp_path):
     with open(tmp_path / "t.safetensors", "r+b") as file:
         file.write(b"\xff" * (tmp_path / "t.safetensors").stat().st_size)
     assert all(torch.equal(t, TENSORS[k]) for k, t in tensors.items())
+
+
+def test_a_learned_set_with_any_bit_flipped_is_refused_or_the_same(tmp_path):
+    """Nothing else would notice: another number makes another set."""
+    path, M = tmp_path / "set.safetensors", Heat(torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2), 0.1, (2,))
+    M.save(path)
+    data, was = path.read_bytes(), read(path)
+    for wrong in [*flips(data), *cuts(data)]:
+        path.write_bytes(wrong)
+        try:
+            header, tensors = read(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+        else:
+            assert header == was[0] and all(torch.equal(t, was[1][k]) for k, t in tensors.items())
+    path.write_bytes(data)
+    assert torch.equal(ib.load(path).project(torch.ones(2)), M.project(torch.ones(2)))
 
 
 # --- a run -----------------------------------------------------------------------------------------------

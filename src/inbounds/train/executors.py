@@ -158,6 +158,7 @@ class Local:
         seen = []
         if not self.busy:  # another process has what is left
             time.sleep(timeout)
+            return seen
         for pipe in cast(list[Connection], wait(list(self.busy), timeout)):  # on Windows of another class, used alike
             process, k = self.busy[pipe]
             try:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..extras import needed_for
+from ..sealed import seal, unseal
 
 
 class StoreError(OSError):
@@ -85,34 +85,20 @@ def strict(value):
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-BLANK = "0" * 64  # where the checksum goes
-
-
 def publish_tensors(path: Path, tensors: dict[str, Tensor], header: dict | None = None) -> None:
-    """safetensors with a JSON header and the checksum of the file, taken with BLANK in its place."""
-    with needed_for("The run store"):
-        from safetensors.torch import save
-
-    whole = {name: t.detach().contiguous() for name, t in tensors.items()}
-    data = save(whole, {"header": json.dumps(header or {}), "sha256": BLANK})
-    publish(path, data.replace(BLANK.encode(), hashlib.sha256(data).hexdigest().encode(), 1))
+    """safetensors with a JSON header and a checksum."""
+    publish(path, seal(tensors, {"header": json.dumps(header or {})}))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
-    """Tensors and JSON header, in memory of their own: the file may be replaced. Raises Damaged."""
-    with needed_for("The run store"):
-        from safetensors.torch import load
-
-    data = path.read_bytes()
+    """Tensors and JSON header; the file may be replaced afterwards. Raises Damaged."""
     try:
-        about = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
-        tensors, header = load(data), json.loads(about["header"])
-    except Exception as error:  # whatever it is, the file is to blame
-        raise Damaged(path, f"{len(data)} bytes that cannot be read, {type(error).__name__}: {error}") from error
-    told = about.get("sha256")
-    if told is not None and told != hashlib.sha256(data.replace(told.encode(), BLANK.encode(), 1)).hexdigest():
-        raise Damaged(path, "its checksum does not fit")
-    return tensors, header
+        tensors, metadata = unseal(path.read_bytes())
+        return tensors, json.loads(metadata["header"])
+    except KeyError:
+        raise Damaged(path, "it has no header of a run store") from None
+    except ValueError as error:
+        raise Damaged(path, error) from error
 
 
 def publish_record(path: Path, record: dict) -> None:
