@@ -236,7 +236,7 @@ def markdown(rows: list[dict]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--out", default="results/auto.json")
     parser.add_argument("--sets", help="only these, separated by semicolons; then nothing is written")
     parser.add_argument("--seed", type=int, default=301)

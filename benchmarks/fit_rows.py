@@ -94,7 +94,7 @@ def examine(name: str) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--out", default="results/fit_rows.json")
     args = parser.parse_args()
     found = []

@@ -34,7 +34,7 @@ def r_squared(horizon: float, epochs: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--horizons", default="2,4,8")
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--out", default="results/flock_horizon.json")

@@ -487,7 +487,7 @@ def header(rounds: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Speed and violation next to peer packages.")
+    parser = argparse.ArgumentParser(description="Speed and violation next to peer packages.", allow_abbrev=False)
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name contains this, e.g. SE(3)")
     parser.add_argument("--quick", action="store_true", help="three rounds instead of seven")
     args = parser.parse_args()

@@ -153,7 +153,7 @@ def timed(work: Callable[[], object], times: int = 3) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--out", default="results/learned.json")
     args = parser.parse_args()
     torch.set_num_threads(1)

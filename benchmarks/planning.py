@@ -239,7 +239,7 @@ def verdict(found: dict) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--out", default="results/planning.json")
     parser.add_argument("--peers", metavar="PYTHON", help="of the environment with OMPL, e.g. .venv-peers/bin/python")
     parser.add_argument("--seconds", type=float, default=0.011, help="OMPL's time per query (%(default)s)")

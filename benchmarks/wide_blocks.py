@@ -74,7 +74,7 @@ def choice(lines: list[dict]) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--out", default="results/wide_blocks.json")
     args = parser.parse_args()
     about = {

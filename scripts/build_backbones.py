@@ -231,7 +231,7 @@ def build(folder: Path, out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Build backbones.npz and backbones.md from two wheels.")
+    parser = argparse.ArgumentParser(description="Build backbones.npz and backbones.md from two wheels.", allow_abbrev=False)
     parser.add_argument(
         "--wheels", type=Path, metavar="FOLDER", help="where the wheels are, or are to be kept (a temporary folder)"
     )

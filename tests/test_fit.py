@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import inbounds as ib
+from inbounds.learned.base import write
 from inbounds.learned.polynomials import Monomials, Polynomials
 from inbounds.learned.samples import hull
 from inbounds.learned.vanishing import codimension, spectrum
@@ -279,6 +280,9 @@ def test_load_refuses_other_files(tmp_path):
     fitted("disk").save(other)
     raw = other.read_bytes()
     other.write_bytes(raw.replace(b'\\"format\\": 1', b'\\"format\\": 9'))
+    with pytest.raises(ValueError, match="its checksum does not fit"):
+        ib.load(other)
+    write(other, {**fitted("disk").header(), "format": 9}, fitted("disk").tensors())  # as a later version would
     with pytest.raises(ValueError, match="Update inbounds"):
         ib.load(other)
 

@@ -512,6 +512,18 @@ def test_nothing_there(tmp_path):
         read_structure(tmp_path / "x.xyz")
 
 
+def test_files_of_a_folder_without_protein_are_skipped_and_counted(tmp_path, two):
+    for name in ("a.pdb", "c.cif", "e.pdb"):
+        write(structure_of(two[:1], name="DA"), tmp_path / name)
+    with pytest.raises(ValueError, match=r"at least one structure has amino acids, but 3 of 3 files hold no protein: a\.pdb, c"):
+        load_chains(tmp_path)
+    write(structure_of(two), tmp_path / "b.pdb")
+    write(structure_of(two[:1]), tmp_path / "d.cif")
+    for read in (load_chains, read_folder):
+        with pytest.warns(UserWarning, match=r"3 of 5 files hold no protein: a\.pdb, c\.cif, e\.pdb\. They were passed over"):
+            assert [c.id for c in read(tmp_path)] == ["b_A", "b_B", "d_A"]
+
+
 def test_no_protein_in_the_file(tmp_path, two):
     path = write(structure_of(two[:1], name="DA"), tmp_path / "dna.pdb")
     with pytest.raises(ValueError, match=r"dna\.pdb: .*with amino acids, found none"):

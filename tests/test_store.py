@@ -2,20 +2,19 @@
 
 import csv
 import json
-import os
-import random
 import resource
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import torch
+from moments import HANG, moment
 
-from inbounds.train.store import Busy, Run, Store, StoreError, key, publish, publish_tensors, read_tensors
+from inbounds.train import lock
+from inbounds.train.files import StoreError, publish, publish_tensors, read_tensors
+from inbounds.train.lock import Busy
+from inbounds.train.store import Run, Store, key
 from inbounds.train.work import work
 
 ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "40"]
@@ -32,60 +31,54 @@ def table(out):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    out = tmp_path_factory.mktemp("undisturbed")
+def harmless(tmp_path_factory):
+    out = tmp_path_factory.mktemp("harmless")
     subprocess.run(command(out), check=True, capture_output=True)
-    return table(out)
+    return out
 
 
-def test_killed_at_random_moments_it_resumes_to_the_same_table(tmp_path, undisturbed):
-    moments = random.Random(0)
-    for _ in range(4):
-        before = _newest(tmp_path)
-        process = subprocess.Popen(command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-        _wait_for(lambda: _newest(tmp_path) > before)  # noqa: B023 (called at once)
-        time.sleep(moments.uniform(0, 0.3))
-        os.killpg(process.pid, signal.SIGKILL)  # the command and its workers, without warning
-        process.communicate()
+@pytest.fixture(scope="module")
+def undisturbed(harmless):
+    """The table of a store that nobody harmed."""
+    return table(harmless)
+
+
+SLOWLY = ("--checkpoint", "0", "--workers", "1")  # a checkpoint after every epoch, one unit after the other
+MOMENTS = [
+    ("open", "checkpoint.safetensors", 1),
+    ("os.rename", "checkpoint.safetensors", 3),
+    ("open", "metrics.jsonl", 2),
+    ("os.rename", "weights.safetensors", 1),
+    ("os.rename", "result.json", 1),
+    ("os.remove", "checkpoint.safetensors", 1),
+]
+
+
+def test_killed_at_any_moment_of_writing_it_resumes_to_the_same_table(tmp_path, undisturbed):
+    for when in MOMENTS:
+        killed = subprocess.run(command(tmp_path, *SLOWLY), capture_output=True, env=moment(*when), start_new_session=True)
+        assert killed.returncode == -signal.SIGKILL, (when, killed)  # the command and its worker, without warning
+        if when[0] == "os.rename":
+            assert list(tmp_path.glob("runs/*/.*.tmp"))  # written, not yet in place
     subprocess.run(command(tmp_path), check=True, capture_output=True)
     assert table(tmp_path) == undisturbed
     results = [json.loads(p.read_text()) for p in tmp_path.glob("runs/*/result.json")]
-    assert any(r["resumed_from"] > 0 for r in results)  # a kill cost seconds, not the run
-    assert not list(tmp_path.glob("runs/*/*.tmp"))
-
-
-def _newest(folder):
-    """When a run last published something of its own."""
-    times = [0.0]
-    for path in folder.glob("runs/*/*.*"):
-        with suppress(FileNotFoundError):
-            times.append(path.stat().st_mtime)
-    return max(times)
-
-
-def _wait_for(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "nothing happened for a minute"
-        time.sleep(0.02)
+    assert any(r["resumed_from"] > 0 for r in results)  # a kill cost an epoch, not the run
+    assert not list(tmp_path.glob("runs/*/.*.tmp"))
 
 
 def test_a_killed_worker_is_replaced(tmp_path, undisturbed):
-    process = subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    _wait_for(lambda: list(tmp_path.glob("runs/*/checkpoint.safetensors")))
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    workers = [p for p in children if "spawn_main" in Path(f"/proc/{p}/cmdline").read_text()]
-    os.kill(int(workers[0]), signal.SIGKILL)
-    out, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, out
-    assert "worker lost" in out
-    assert table(tmp_path) == undisturbed
+    once = moment("os.rename", "checkpoint.safetensors", 3, "kill-one", once=tmp_path / "once")
+    done = subprocess.run(command(tmp_path / "store", *SLOWLY), capture_output=True, text=True, env=once)
+    assert done.returncode == 0, done
+    assert (tmp_path / "once").exists() and done.stdout.count("worker lost") == 1
+    assert table(tmp_path / "store") == undisturbed
 
 
 def test_two_processes_share_a_store(tmp_path, undisturbed):
     both = [subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     for process in both:
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=HANG)
         assert process.returncode == 0, out
     assert table(tmp_path) == undisturbed
 
@@ -94,20 +87,13 @@ def test_ctrl_c_is_clean_and_loses_nothing(tmp_path, undisturbed):
     def listening():  # a shell's background jobs inherit that SIGINT is ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    process = subprocess.Popen(
-        command(tmp_path),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=listening,
+    pressed = moment("os.rename", "checkpoint.safetensors", 3, "interrupt")  # as a terminal does: to the worker, too
+    stopped = subprocess.run(
+        command(tmp_path, *SLOWLY), capture_output=True, text=True, env=pressed, start_new_session=True, preexec_fn=listening
     )
-    _wait_for(lambda: list(tmp_path.glob("runs/*/checkpoint.safetensors")))
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "Nothing finished is lost" in err
-    assert "Traceback" not in err
+    assert stopped.returncode == 130
+    assert "Nothing finished is lost" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
     subprocess.run(command(tmp_path), check=True, capture_output=True)
     assert table(tmp_path) == undisturbed
 
@@ -142,28 +128,13 @@ def test_a_folder_that_cannot_be_written_fails_at_once(tmp_path):
 def test_the_paper_preset_survives_a_kill(tmp_path):
     """It would take hours; here it starts, is killed, and goes on from where it was."""
     start = [sys.executable, "-m", "inbounds.cli", "table", "--preset", "paper", "--yes", "--datasets", "sphere", "--models"]
-    epochs = []
-    for _ in range(2):
-        process = subprocess.Popen(
-            [*start, "regular", "--depths", "4", "--out", str(tmp_path), "--checkpoint", "0.2"],
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        _wait_for(lambda: (epochs or [0])[-1] < _epoch(tmp_path))
-        epochs.append(_epoch(tmp_path))
-        os.killpg(process.pid, signal.SIGKILL)
-        assert "Estimated time" in process.communicate()[0]
-    assert 0 < epochs[0] < epochs[1] < 10_000
-    header = read_tensors(next(tmp_path.glob("runs/*/checkpoint.safetensors")))[1]
-    assert header["resumed_from"] >= epochs[0]
-
-
-def _epoch(folder):
-    """How far the only run is."""
-    for path in folder.glob("runs/*/checkpoint.safetensors"):
-        return int(read_tensors(path)[0]["epoch"])
-    return 0
+    start += ["regular", "--depths", "4", "--out", str(tmp_path), *SLOWLY]
+    for epochs, resumed_from in ((3, 0), (6, 3)):
+        env = moment("os.rename", "checkpoint.safetensors", 4)
+        killed = subprocess.run(start, capture_output=True, text=True, env=env, start_new_session=True)
+        assert killed.returncode == -signal.SIGKILL and "Estimated time" in killed.stdout
+        tensors, header = read_tensors(next(tmp_path.glob("runs/*/checkpoint.safetensors")))
+        assert (int(tensors["epoch"]), header["resumed_from"]) == (epochs, resumed_from)
 
 
 # --- the parts -------------------------------------------------------------------------------------------
@@ -190,13 +161,52 @@ def test_the_name_of_a_run_is_its_content():
     assert key({"a": 1}) != key({"a": 2})
 
 
-def test_one_process_at_a_time(tmp_path):
+@pytest.fixture(params=["", "fcntl"], ids=["flock", "without fcntl"])
+def absent(request, monkeypatch):
+    """Both kinds of lock, on this machine: with fcntl, and as if there were none."""
+    if request.param:
+        monkeypatch.setattr(lock, "fcntl", None)
+    return request.param
+
+
+def test_one_process_at_a_time(tmp_path, absent):
     run = Run(tmp_path / "r")
-    with run.lock():
-        with pytest.raises(Busy), run.lock():
-            pass
-    with run.lock():
+    for _ in range(2):
+        with run.lock():
+            with pytest.raises(Busy), run.lock():
+                pass
+    assert (run.folder / "lock").read_bytes() == b"" and [p.name for p in run.folder.iterdir()] == ["lock"]
+
+
+def test_a_lock_ends_with_its_holder_even_by_kill_9(tmp_path, absent):
+    hold = "import sys; from inbounds.train.lock import acquire; from pathlib import Path; free = acquire(Path(sys.argv[1])); "
+    hold += "print('fcntl' if sys.modules['fcntl'] else 'no fcntl', flush=True); sys.stdin.read()"
+    path, env = tmp_path / "lock", moment(absent=absent)
+    holder = subprocess.Popen([sys.executable, "-c", hold, path], stdin=-1, stdout=-1, text=True, env=env)
+    assert holder.stdout.readline() == ("no fcntl\n" if absent else "fcntl\n")  # it has the lock
+    with pytest.raises(Busy):
+        lock.acquire(path)
+    holder.kill()
+    holder.communicate()
+    lock.acquire(path)()
+    lock.acquire(path)()
+
+
+def test_a_lock_that_cannot_be_is_an_error_of_the_disk(tmp_path, absent):
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(StoreError, match=r"(?i)choose another folder"), Run(tmp_path).lock():
         pass
+
+
+def test_without_fcntl_as_on_windows_it_trains_and_survives_a_kill(tmp_path, undisturbed):
+    """In the command and its workers there is no module fcntl."""
+    when = moment("os.rename", "checkpoint.safetensors", 3, absent="fcntl")
+    killed = subprocess.run(command(tmp_path, *SLOWLY), capture_output=True, env=when, start_new_session=True)
+    assert killed.returncode == -signal.SIGKILL
+    subprocess.run(command(tmp_path), check=True, capture_output=True, env=moment(absent="fcntl"))
+    assert table(tmp_path) == undisturbed
+    results = [json.loads(p.read_text()) for p in tmp_path.glob("runs/*/result.json")]
+    assert any(r["resumed_from"] > 0 for r in results)
 
 
 class Count:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import subprocess
 import sys
@@ -21,8 +22,10 @@ from inbounds.paper.datasets import SETS, _keep, open_pairs, prepare
 from inbounds.paper.presets import DATASETS, FIT_ROWS, FLOW_ROWS, PRESETS, ROWS, UNDEFINED, Velocity
 from inbounds.paper.published import PUBLISHED
 from inbounds.paper.table import COLUMNS, Cell, csv_text, json_text, line, markdown, notes, show
-from inbounds.train.store import Store
-from inbounds.train.work import work
+from inbounds.train.executors import Event
+from inbounds.train.progress import Progress, time_text
+from inbounds.train.store import Store, key
+from inbounds.train.work import Unit, work
 
 TINY = {"train": 60, "val": 20, "test": 20, "large": 30}
 
@@ -139,7 +142,7 @@ def test_presets_are_what_they_say():
 
 # --- choosing and testing --------------------------------------------------------------------------------
 def fake(store, config, val):
-    from inbounds.train.store import publish_json
+    from inbounds.train.files import publish_json
 
     publish_json(store.run(config).folder / "result.json", {"val": val})
 
@@ -311,17 +314,29 @@ def test_without_the_extra_it_says_what_to_install_before_training(tmp_path, mis
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_a_cell_that_fails_costs_its_own_row_only(tmp_path, capfd, monkeypatch):
-    """A run folder that is a file: that unit fails, the others are trained, shown and written; exit code 1."""
-    args = ["table", "--datasets", "sphere", "--models", "regular,proj-faa", "--epochs", "1", "--depths", "2", "--seeds", "1"]
+def test_a_cell_that_fails_costs_its_own_row_only(tmp_path, capfd):
+    """The velocity network diverged: the rows on it fail, the others are trained, shown and written; exit code 1."""
+    args = ["table", "--datasets", "sphere", "--models", "flow-faa,proj-faa", "--epochs", "1", "--depths", "2", "--seeds", "1"]
     store, preset = Store(tmp_path), PRESETS["quick"].changed(1, (2,), 1)
-    todo = units(preset, [prepare("sphere", store, preset.large)], ["regular", "proj-faa"])
-    bad = next(u for u in todo if u.config["kind"] == "stack" and u.config["row"] == "regular")
-    run = store.run(bad.config)
-    run.folder.mkdir(parents=True)
-    (run.folder / "checkpoint.safetensors").write_bytes(b"not a checkpoint")
+    todo = units(preset, [prepare("sphere", store, preset.large)], ["flow-faa", "proj-faa"])
+    for unit in todo:
+        if unit.config["kind"] == "velocity":
+            store.run(unit.config).finish({"val": None, "epoch": 1}, {})
     assert main([*args, "--out", str(tmp_path)]) == 1
     said = capfd.readouterr()
-    assert "sphere regular" in said.err
+    assert "sphere flow-faa" in said.err and "diverged" in said.err
     rows = [c["row"] for c in json.loads((tmp_path / "table.json").read_text())["cells"]]
     assert rows == ["proj-faa"]
+
+
+def test_the_time_left_is_never_below_zero(tmp_path):
+    """0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1: what is left after the last unit may round to less than nothing."""
+    said = set()
+    for order in itertools.permutations(range(6)):
+        todo = [Unit({"unit": k}, cost=c) for k, c in enumerate((0.1, 0.2, 0.3, 0.7, 1.1, 1e-3))]
+        watch = Progress(todo, Store(tmp_path), workers=1, out=io.StringIO())
+        for k in order:
+            watch(Event("done", key(todo[k].config)), todo[k])
+        said.add(watch.left())
+    assert said == {"about 0 s left"}
+    assert [time_text(t) for t in (-0.0, -1e-17, -3.0, 0.4, 89.0)] == ["0 s", "0 s", "0 s", "0 s", "89 s"]

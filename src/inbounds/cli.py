@@ -8,11 +8,7 @@ import sys
 from importlib import import_module
 
 from . import __version__
-
-EXTRAS: dict[str, str] = dict.fromkeys(
-    ["gemmi", "matplotlib", "mpl_toolkits", "numpy", "PIL", "rich", "safetensors", "scipy"], "lab"
-)
-EXTRAS["ray"] = "ray"
+from .extras import advice
 
 
 def positive(text: str) -> int:
@@ -136,11 +132,14 @@ COMMANDS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="inbounds", description="Neural networks that never leave their constraint set.")
+    """Options are written out: with abbreviations `--seed 3` would mean `--seeds 3` where there is no --seed."""
+    about = "Neural networks that never leave their constraint set."
+    top = argparse.ArgumentParser(prog="inbounds", description=about, allow_abbrev=False)
     top.add_argument("--version", action="version", version=f"inbounds {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, (summary, options, _) in COMMANDS.items():
-        options(commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + "."))
+        about = summary[0].upper() + summary[1:] + "."
+        options(commands.add_parser(name, help=summary, description=about, allow_abbrev=False))
     return top
 
 
@@ -155,10 +154,10 @@ def main(argv: list[str] | None = None) -> int:
         module, _, function = COMMANDS[args.command][2].partition(":")
         return getattr(import_module(module), function)(args)
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").split(".")[0])
-        if extra is None:
+        told = advice(f"inbounds {args.command}", error)
+        if told is None:
             raise
-        print(f"inbounds {args.command} needs {error.name}. Install it with: pip install 'inbounds[{extra}]'", file=sys.stderr)
+        print(told, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .fingerprint import compare_note, keep_note
 from .kernels.derivative import eager, looking
 from .kernels.vectors import norm, unit
 
@@ -291,6 +292,15 @@ class ConstraintSet(nn.Module, ABC):
         if self._parameters and eager() and all(p is None or p.device.type == "cpu" for p in self._parameters.values()):
             self._validate()
 
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        keep_note(self, destination, prefix)
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        """Weights that were kept with other constants of the set load, with a warning."""
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+        compare_note(self, prefix, local_metadata)
+
     def _learnable(self) -> bool:
         """Whether a parameter of the set may change after construction."""
         return any(p is not None for p in self._parameters.values())
@@ -330,7 +340,10 @@ class Manifold(ConstraintSet):
             return self._log(x, y)
 
     def geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
-        """|log(x, y)|, with gradient 0 where x = y."""
+        """|log(x, y)| in the ambient (Frobenius) norm, with gradient 0 where x = y.
+
+        For rotations this is sqrt(2) times the angle between them: 2.22 for a quarter turn. `SO(n).angle` is the angle.
+        """
         return norm(self._flat(self.log(x, y)))
 
     def refine(self, x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from importlib.resources import files
 import torch
 from torch import Tensor
 
+from ..extras import needed_for
 from ..sets import SE
 from .pairs import SIZES, Pairs, generator, ranges
 
@@ -200,7 +201,8 @@ def shipped_provenance() -> list[dict]:
 
 
 def _shipped() -> dict:
-    import numpy
+    with needed_for("The protein chains of this package"):
+        import numpy
 
     with (files("inbounds.data") / "backbones.npz").open("rb") as f, numpy.load(f, allow_pickle=False) as table:
         return dict(table)

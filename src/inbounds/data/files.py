@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..core import ConstraintSet
+from ..extras import needed_for
 from ..sets import SE
 from .pairs import Pairs, ranges, unit_scale
 
@@ -63,7 +64,8 @@ def _arrays(path: Path) -> dict:
 
 
 def _open(path: Path):
-    import numpy as np
+    with needed_for("load_npz"):
+        import numpy as np
 
     try:
         file = np.load(path, allow_pickle=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ..extras import needed_for
 from .backbone import Chain
 from .proteinnet import is_proteinnet, read_proteinnet
 
@@ -33,12 +35,31 @@ def load_chains(path: str | os.PathLike) -> list[Chain]:
     raise ValueError(f"{path}: asked for {KINDS}; this is neither.")
 
 
+class NoProtein(ValueError):
+    """A sound structure without amino acids: nucleic acids, ligands, water."""
+
+
 def read_folder(path: str | os.PathLike) -> list[Chain]:
-    """The chains of every file in a folder, in order of file names; hidden files and inner folders are passed over."""
+    """The chains of every file in a folder, in order of file names; hidden files and inner folders are passed over.
+
+    Structures without protein are passed over, too, and a warning counts them. A file that holds no structure is an error.
+    """
     inside = sorted(p for p in Path(path).iterdir() if p.is_file() and not p.name.startswith("."))
     if not inside:
         raise ValueError(f"{path}: asked for a folder with files, each {KINDS}; there is none.")
-    return [chain for file in inside for chain in load_chains(file)]
+    chains: list[Chain] = []
+    without: list[str] = []
+    for file in inside:
+        try:
+            chains += load_chains(file)
+        except NoProtein:
+            without.append(file.name)
+    told = f"{len(without)} of {len(inside)} files hold no protein: {', '.join(without[:5])}{', ...' if len(without) > 5 else ''}"
+    if not chains:
+        raise NoProtein(f"{path}: asked for a folder in which at least one structure has amino acids, but {told}.")
+    if without:
+        warnings.warn(f"{path}: {told}. They were passed over.", stacklevel=2)
+    return chains
 
 
 def read_structure(path: str | os.PathLike) -> list[Chain]:
@@ -46,7 +67,8 @@ def read_structure(path: str | os.PathLike) -> list[Chain]:
 
     The chains of one file are one group, named after it: copies of one protein often come together.
     """
-    import gemmi
+    with needed_for("Reading structures"):
+        import gemmi
 
     path = Path(path)
     kind = _format(path)
@@ -60,7 +82,9 @@ def read_structure(path: str | os.PathLike) -> list[Chain]:
         raise ValueError(f"{path}: asked for a structure in {kind.upper()} format, got: {error}.") from error
     chains = chains_of(structure, _stem(path))
     if not chains:
-        raise ValueError(f"{path}: asked for a structure in {kind.upper()} format with amino acids, found none.")
+        atoms = any(len(residue) for model in structure for chain in model for residue in chain)
+        wrong = f"{path}: asked for a structure in {kind.upper()} format with amino acids, found"
+        raise NoProtein(f"{wrong} none.") if atoms else ValueError(f"{wrong} no atoms at all.")
     return chains
 
 
@@ -73,7 +97,8 @@ def chains_of(structure: gemmi.Structure, name: str) -> list[Chain]:
 
 def residues_of(chain: gemmi.Chain) -> list[gemmi.Residue]:
     """Amino acids of the chain's polymer: no water, no ligands, no caps; the first of residues that share one place."""
-    import gemmi
+    with needed_for("Reading structures"):
+        import gemmi
 
     polymer = chain.get_polymer()
     if polymer.check_polymer_type() not in (gemmi.PolymerType.PeptideL, gemmi.PolymerType.PeptideD):

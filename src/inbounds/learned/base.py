@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from ..core import ConstraintSet
+from ..extras import needed_for
 from ..kernels.vectors import norm
+from ..sealed import seal, unseal
 
 EPS = torch.finfo(torch.float64).eps
 FORMAT = 1  # of the files; a change that old readers cannot read raises it
@@ -133,14 +135,14 @@ HEADER: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def write(path: Path, header: dict, tensors: dict[str, Tensor]) -> None:
     """Whole or not at all: written beside the path, then renamed."""
-    save_file = Safetensors().save_file
+    need_safetensors()
     if path.is_dir():
         raise IsADirectoryError(f"save asked for a file, got {path}, which is a folder. Write {path / 'set.safetensors'}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save asked for a path in an existing folder, got {path}. Make {path.parent} first.")
     beside = path.with_name(path.name + ".part")
     try:
-        save_file({k: t.detach().contiguous() for k, t in tensors.items()}, beside, {"inbounds": json.dumps(header)})
+        beside.write_bytes(seal(tensors, {"inbounds": json.dumps(header)}))
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
@@ -148,17 +150,16 @@ def write(path: Path, header: dict, tensors: dict[str, Tensor]) -> None:
 
 def read(path: Path) -> tuple[dict, dict[str, Tensor]]:
     """The header and the tensors of a file that write() made."""
-    safetensors = Safetensors()
+    need_safetensors()
     wrong = f"load asked for a file that M.save(path) wrote, got {path}"
     if path.is_dir():
         raise IsADirectoryError(f"{wrong}, which is a folder.")
     if not path.is_file():
         raise FileNotFoundError(f"{wrong}, which does not exist.")
     try:
-        with safetensors.safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {}).get("inbounds", "null"))
-            tensors = {k: file.get_tensor(k).clone() for k in file.keys()}
-    except (safetensors.Error, ValueError, RecursionError) as error:
+        tensors, metadata = unseal(path.read_bytes())
+        header = json.loads(metadata.get("inbounds", "null"))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{wrong}, which is not one: {error}.") from None
     if not isinstance(header, dict) or not HEADER.keys() <= header.keys():
         raise ValueError(f"{wrong}: a safetensors file, but without the header of a learned set.")
@@ -170,15 +171,7 @@ def read(path: Path) -> tuple[dict, dict[str, Tensor]]:
     return header, tensors
 
 
-class Safetensors:
-    """The functions of safetensors that are used here, loaded when they are."""
-
-    def __init__(self):
-        try:
-            from safetensors import SafetensorError, safe_open
-            from safetensors.torch import save_file
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "Saving and loading sets needs safetensors. Install it with: pip install 'inbounds[lab]'", name=error.name
-            ) from None
-        self.save_file, self.safe_open, self.Error = save_file, safe_open, SafetensorError
+def need_safetensors() -> None:
+    """Miss the package before the work that is to be kept, not after it."""
+    with needed_for("Saving and loading sets"):
+        import safetensors.torch  # noqa: F401

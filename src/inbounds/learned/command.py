@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..kernels.vectors import norm
-from .base import Safetensors
+from .base import need_safetensors
 from .fit import fit
 from .storage import load
 
@@ -21,7 +21,7 @@ WRONG = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError)  # s
 def learn(args) -> int:
     try:
         _writable(Path(args.out), (".safetensors",))
-        Safetensors()  # missed now, not after the fit
+        need_safetensors()  # missed now, not after the fit
         g = _generator(args.seed)
         x = torch.as_tensor(read_points(Path(args.points), args.array))
         x = x if args.shape is None else _shaped(x, args.shape)

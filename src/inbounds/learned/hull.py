@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core import skin
+from ..extras import needed_for
 from ..kernels.derivative import eager
 from ..kernels.vectors import norm, unit
 from .base import EPS, LearnedSet
@@ -238,12 +239,8 @@ def _require_volume(x: Tensor) -> None:
 
 
 def _qhull(x: Tensor):
-    try:
+    with needed_for("Fitting a convex hull"):
         from scipy.spatial import ConvexHull, QhullError
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Fitting a convex hull needs scipy. Install it with: pip install 'inbounds[lab]'", name=error.name
-        ) from None
     try:
         return ConvexHull(x.numpy())
     except QhullError as error:

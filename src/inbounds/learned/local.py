@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from ..extras import needed_for
 from ..kernels.derivative import all_rows, eager
 from ..kernels.vectors import norm
 from .base import EPS, LearnedSet
@@ -234,12 +235,8 @@ def _nearest_samples(samples: Tensor, x: Tensor, k: int) -> Tensor:
 
 
 def kd_tree(points: Tensor):
-    try:
+    with needed_for("Fitting a set to samples"):
         from scipy.spatial import cKDTree  # pyright: ignore[reportAttributeAccessIssue]
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "Fitting a set to samples needs scipy. Install it with: pip install 'inbounds[lab]'", name=error.name
-        ) from None
     return cKDTree(points.detach().cpu().numpy())
 
 

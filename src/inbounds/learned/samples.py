@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..extras import needed_for
+
 FEWEST = 20
 REPEATED = 3  # so many rows for every different one: more of them would not help
 MOST_STRAYS = 0.1  # share of the samples that may lie off the affine hull of the rest
@@ -115,7 +117,8 @@ def _tensor(samples) -> Tensor:
     if isinstance(some, Tensor):
         return samples if isinstance(samples, Tensor) else torch.stack(list(samples))
     if hasattr(some, "__array__"):
-        import numpy as np
+        with needed_for("Fitting a set to an array"):
+            import numpy as np
 
         x = np.asarray(samples)
         return torch.from_numpy(np.array(x, np.float64 if x.dtype.kind == "f" else x.dtype.newbyteorder("="), order="C"))

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import torch
 
+from ..extras import needed_for
 from ..train.executors import Executor, Local, Ray, WorkFailed, execute
+from ..train.files import StoreError, publish
 from ..train.progress import Progress, relative, time_text
-from ..train.store import Store, StoreError, publish
+from ..train.store import Store
 from ..train.work import Unit
 from .cells import open_job, units
 from .datasets import prepare
@@ -38,9 +40,10 @@ def run(args) -> int:
 
 
 def table(args) -> int:
-    import numpy  # noqa: F401 (what the lab extra brings is missed now, not after an hour)
-    import rich  # noqa: F401
-    import safetensors  # noqa: F401
+    with needed_for("inbounds table"):  # what the lab extra brings is missed now, not after an hour
+        import numpy  # noqa: F401
+        import rich  # noqa: F401
+        import safetensors  # noqa: F401
 
     torch.set_num_threads(1)
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS, TABLE_ROWS)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
+from typing import TypeVar
 
 from .. import data
 from ..core import ConstraintSet
@@ -14,7 +16,8 @@ from ..data.files import load_npz
 from ..data.flocks import FLOCK_HORIZON, PHASE
 from ..data.pairs import Pairs, cuts
 from ..sets import SE, SO, Ball, Sphere
-from ..train.store import Store, key, publish_json, publish_tensors, read_tensors
+from ..train.files import Damaged, aside, publish, publish_record, publish_tensors, read_record, read_tensors
+from ..train.store import Store, key
 from .presets import DATASETS
 
 MAKE: dict[str, Callable[..., Pairs]] = {name: getattr(data, name) for name in DATASETS}
@@ -27,6 +30,7 @@ SETS: dict[str, Callable[[], ConstraintSet]] = {
     "protein": lambda: SE(3),
 }
 FLOCKS = ("cs", "flock")
+T = TypeVar("T")
 DATA_VERSION = 1  # a change in how data are made makes every run on them a new one
 
 
@@ -37,13 +41,33 @@ def prepare(name: str, store: Store, large: int, folder: str | None = None, seed
         return _keep(load_npz(own, name, SETS[name](), tokens=name in FLOCKS), store)
     sizes = {} if name == "protein" else {"large": large}
     request = store.folder / "data" / f"{key({'name': name, 'sizes': sizes, 'seed': seed, 'source': source(name)})}.json"
-    if request.exists():
-        reference = json.loads(request.read_text())
-        if _file(reference, store).exists():
-            return reference
+    reference = _sound(request, read_record)
+    if reference is not None and _sound(_file(reference, store), read_tensors) is not None:
+        return reference
+    _copy_aside(request, read_record)
     reference = _keep(MAKE[name](sizes, seed=seed), store)
-    publish_json(request, reference)
+    publish_record(request, reference)
     return reference
+
+
+def _sound(path: Path, read: Callable[[Path], T]) -> T | None:
+    """What the file holds; None if there is none, or a damaged one."""
+    try:
+        return read(path)
+    except (FileNotFoundError, Damaged):
+        return None
+
+
+def _copy_aside(path: Path, read: Callable) -> None:
+    """Before a damaged file is made anew: keep a copy and say so. (Another process may read it: it is replaced, never absent.)"""
+    with suppress(FileNotFoundError):
+        try:
+            read(path)
+        except Damaged as error:
+            copy = aside(path)
+            publish(copy, path.read_bytes())
+            told = f"{path} is damaged ({error.reason}): it is made anew, and a copy of it was set aside as {copy.name}."
+            warnings.warn(told, stacklevel=3)
 
 
 def source(name: str) -> list:
@@ -58,7 +82,8 @@ def _file(reference: dict, store: Store) -> Path:
 
 def _keep(pairs: Pairs, store: Store) -> dict:
     reference = {"name": pairs.name, "fingerprint": pairs.fingerprint()}
-    if not _file(reference, store).exists():
+    if _sound(_file(reference, store), read_tensors) is None:
+        _copy_aside(_file(reference, store), read_tensors)
         header = {"splits": cuts(pairs.splits), "notes": pairs.notes}
         publish_tensors(_file(reference, store), {"x": pairs.x, "y": pairs.y, "scale": pairs.scale}, header)
     return reference

@@ -9,6 +9,7 @@ from pathlib import Path as File
 import torch
 from torch import Tensor
 
+from ..extras import needed_for
 from ..planning import Around, OneStep, Path, Planner, Roadmap, ShortestPaths, World, load_sides, load_world, train_one_step
 from ..planning.drawing import BAD, FREE, panel, paths
 
@@ -42,11 +43,12 @@ def planners(world: World) -> dict[str, Planner]:
 
 
 def run(args) -> int:
-    import matplotlib
+    with needed_for("inbounds figure planning"):
+        import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-    from matplotlib.lines import Line2D
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as plt
+        from matplotlib.lines import Line2D
 
     out = File(args.out)
     out.mkdir(parents=True, exist_ok=True)

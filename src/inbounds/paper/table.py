@@ -10,7 +10,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ..train.store import Store, strict
+from ..extras import needed_for
+from ..train.files import strict
+from ..train.store import Store
 from .cells import final_config, learned_configs, stack_configs
 from .presets import FIT_ROWS, FLOW_ROWS, UNDEFINED, Preset
 from .published import OTHER_DATA, PUBLISHED
@@ -199,8 +201,9 @@ FULL_WIDTH = 132
 
 def show(found: Sequence[Cell], preset: Preset, out=None) -> None:
     """On the screen; a narrow one gets fewer columns, all of them are in the files."""
-    from rich.console import Console
-    from rich.table import Table
+    with needed_for("Showing the table"):
+        from rich.console import Console
+        from rich.table import Table
 
     console = Console(file=out)
     console = console if console.is_terminal else Console(file=out, width=FULL_WIDTH)

@@ -12,6 +12,7 @@ from pathlib import Path as File
 import torch
 from torch import Tensor
 
+from ..extras import needed_for
 from .learning import Progress, train_direction, train_one_step
 from .path import Path, pull_tight
 from .planners import Certified, Exact, OneStep, Planner, inflated, roadmap
@@ -61,7 +62,8 @@ def plan(args) -> int:
 
 def train(args) -> int:
     """The network that is shipped, made again."""
-    from safetensors import SafetensorError
+    with needed_for("inbounds plan --train"):
+        from safetensors import SafetensorError
 
     given = {f"--{k}": getattr(args, k) for k in ("world", "random", "pairs", "planner", "snap", "tight", "animate", "out")}
     given |= {"--from": args.start, "--to": args.target}

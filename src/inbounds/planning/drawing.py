@@ -9,6 +9,7 @@ from pathlib import Path as File
 import torch
 from torch import Tensor
 
+from ..extras import needed_for
 from .path import Path
 from .worlds import BoxWorld, SphereWorld, World
 
@@ -17,10 +18,11 @@ VIEW = (22, -12)  # elevation, azimuth in degrees
 
 
 def draw(world: World, path: Path, out: File, title: str = "", targets: Tensor | None = None) -> None:
-    import matplotlib
+    with needed_for("Drawing paths"):
+        import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as plt
 
     figure = plt.figure(figsize=(7.2, 5.6) if isinstance(world, BoxWorld) else (6.4, 6.4))
     axes = panel(figure, 111, world, title)
@@ -31,11 +33,12 @@ def draw(world: World, path: Path, out: File, title: str = "", targets: Tensor |
 
 def animate(world: World, path: Path, out: File, seconds: float = 4.0, targets: Tensor | None = None) -> None:
     """The paths as they grow, a GIF."""
-    import matplotlib
+    with needed_for("Drawing paths"):
+        import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-    from matplotlib.animation import FuncAnimation, PillowWriter
+        matplotlib.use("Agg")
+        from matplotlib import pyplot as plt
+        from matplotlib.animation import FuncAnimation, PillowWriter
 
     figure = plt.figure(figsize=(6.4, 5.0) if isinstance(world, BoxWorld) else (5.6, 5.6))
     axes = panel(figure, 111, world, "")
@@ -68,7 +71,8 @@ def panel(figure, position: int, world: World, title: str):
 
 
 def _plane(figure, position: int, world: BoxWorld, title: str):
-    from matplotlib.patches import Circle
+    with needed_for("Drawing paths"):
+        from matplotlib.patches import Circle
 
     if world.dim != 2:
         raise ValueError(f"Pictures are drawn in the plane and on the sphere, got a box of dimension {world.dim}.")

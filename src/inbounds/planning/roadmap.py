@@ -8,6 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..extras import needed_for
 from .path import Path
 from .queries import ready
 from .worlds import SphereWorld, World
@@ -45,7 +46,8 @@ class Roadmap:
     @cached_property
     def lengths(self) -> Tensor:
         """Between all nodes."""
-        from scipy.sparse.csgraph import dijkstra
+        with needed_for("Planning on a roadmap"):
+            from scipy.sparse.csgraph import dijkstra
 
         return torch.from_numpy(dijkstra(self.edges.numpy(), directed=False))
 
@@ -77,7 +79,8 @@ class Roadmap:
 
     def _route(self, out: Tensor, back: Tensor) -> list[int]:
         """The nodes of a shortest way; empty if there is none. out, back: lengths from start and target to nodes, inf: hidden."""
-        from scipy.sparse.csgraph import dijkstra
+        with needed_for("Planning on a roadmap"):
+            from scipy.sparse.csgraph import dijkstra
 
         n = len(self.nodes)
         graph = torch.zeros(n + 2, n + 2, dtype=torch.float64)

@@ -9,6 +9,7 @@ from pathlib import Path as File
 import torch
 from torch import Tensor, nn
 
+from ..extras import needed_for
 from .learning import Progress, descend, mlp
 from .path import Path
 from .planners import Fallback, rescue
@@ -282,15 +283,17 @@ SHIPPED = File(__file__).with_name("sides.safetensors")
 
 
 def save_sides(net: SideNet, path: str | File) -> None:
-    from safetensors.torch import save_file
+    with needed_for("save_sides"):
+        from safetensors.torch import save_file
 
     save_file(net.state_dict(), path)
 
 
 def load_sides(path: str | File = SHIPPED) -> SideNet:
     """By default the network that comes with the package; `inbounds plan --train FILE` makes it again."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    with needed_for("load_sides"):
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
 
     asked = f"load_sides asked for a file that `inbounds plan --train FILE` wrote, got {path}"
     if not File(path).is_file():

@@ -18,6 +18,7 @@ class SE(LieGroup):
 
     `exp` is the geodesic of the ambient metric (R turns, t moves straight); `group_exp` is the matrix exponential
     (a screw motion). They are different maps. Coordinates are (rotation, translation).
+    `geodesic_distance` is sqrt(2 angle^2 + |t - s|^2), in the Frobenius norm; `angle` is that of the rotations alone.
     """
 
     reach = math.sqrt(2)
@@ -71,6 +72,11 @@ class SE(LieGroup):
     def _log(self, x, y):
         (R, t), (S, s) = self.split(x), self.split(y)
         return self.join(self.rotation._log(R, S), s - t, 0.0)
+
+    def angle(self, x: Tensor, y: Tensor) -> Tensor:
+        """The angle in radians, 0 to pi, between the rotations of x and y, with gradient 0 where they are equal. For n = 2, 3."""
+        x, y = self._enter("angle", x, y)
+        return self.rotation.angle(self.split(x)[0], self.split(y)[0])
 
     def _refine(self, x):
         R, t = self.split(x)

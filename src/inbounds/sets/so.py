@@ -10,7 +10,7 @@ from ..kernels.exponential import longest_exponent, matrix_exp, shortened
 from ..kernels.polar import polish, proper_polar, repolish
 from ..kernels.rotation import nearest_rotation
 from ..kernels.so3 import so3_exp, so3_log
-from ..kernels.vectors import unit
+from ..kernels.vectors import norm, unit
 
 
 class SO(LieGroup):
@@ -18,6 +18,7 @@ class SO(LieGroup):
 
     P(A) = U diag(1, .., 1, det(U V^T)) V^T for A = U S V^T; closed forms without SVD for n = 2, 3. P(0) = I for n <= 3.
     Coordinates: the angle for n = 2, the rotation vector for n = 3, the entries below the diagonal, row by row, beyond.
+    `geodesic_distance` is in the Frobenius norm, sqrt(2) times the `angle`: 2.22 for a quarter turn.
     """
 
     reach = math.sqrt(2)
@@ -66,6 +67,16 @@ class SO(LieGroup):
 
     def _log(self, x, y):
         return x @ self.hat(self._group_log(x.mT @ y))
+
+    def angle(self, x: Tensor, y: Tensor) -> Tensor:
+        """The angle in radians, 0 to pi, of the rotation that takes x to y, with gradient 0 where x = y. For n = 2, 3."""
+        x, y = self._enter("angle", x, y)
+        if self.n > 3:
+            raise NotImplementedError(
+                f"{self!r} has no single angle: its rotations turn several planes. SO(2) and SO(3) have; here use distances."
+            )
+        with full_precision(x):
+            return norm(self._group_log(x.mT @ y))
 
     def _refine(self, x):
         return repolish(x, self._project) if self.n > 3 else polish(x)

@@ -12,8 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Protocol as Interface
+from typing import cast
 
-from .store import Busy, Store, StoreError, key
+from ..extras import needed_for
+from .files import StoreError
+from .lock import Busy
+from .store import Store, key
 from .work import Open, Unit, work
 
 MAX_DEATHS = 3  # of workers on one unit, before it is given up
@@ -56,12 +60,24 @@ class _Schedule:
     def __init__(self, units: Sequence[Unit], store: Store, executor: Executor, watch):
         self.store, self.executor, self.watch = store, executor, watch
         self.units = {key(u.config): u for u in units}
-        self.waiting = {k: u for k, u in self.units.items() if not store.run(u.config).done}
+        self.waiting = self._missing()
         self.flying: set[str] = set()
         self.failed: dict[str, str] = {}
         self.needs = {k: [store.run(c) for c in u.needs] for k, u in self.waiting.items()}
         self.deaths = dict.fromkeys(self.units, 0)
         self.not_before: dict[str, float] = {}
+
+    def _missing(self) -> dict[str, Unit]:
+        """What is not done, and of what it needs that whose weights are lost: `work` mends it first."""
+        look = [k for k, u in self.units.items() if not self.store.run(u.config).done]
+        missing = dict.fromkeys(look, True)
+        while look:
+            for config in self.units[look.pop()].needs:
+                k = key(config)
+                if k in self.units and k not in missing:
+                    missing[k] = not self.store.run(config).whole
+                    look += [k] if missing[k] else []
+        return {k: u for k, u in self.units.items() if missing.get(k)}
 
     def run(self) -> None:
         while self.waiting or self.flying:
@@ -84,7 +100,9 @@ class _Schedule:
                 self.executor.submit(unit)
 
     def _ready(self, k: str) -> bool:
-        return self.not_before.get(k, 0) <= time.monotonic() and all(run.done for run in self.needs[k])
+        if self.not_before.get(k, 0) > time.monotonic():
+            return False
+        return all(run.folder.name not in self.waiting.keys() | self.flying and run.done for run in self.needs[k])
 
     def _ended(self, event: Event) -> None:
         k, unit = event.key, self.units[event.key]
@@ -138,7 +156,10 @@ class Local:
 
     def events(self, timeout: float) -> list[Event]:
         seen = []
-        for pipe in [p for p in wait(list(self.busy), timeout) if isinstance(p, Connection)]:
+        if not self.busy:  # another process has what is left
+            time.sleep(timeout)
+            return seen
+        for pipe in cast(list[Connection], wait(list(self.busy), timeout)):  # on Windows of another class, used alike
             process, k = self.busy[pipe]
             try:
                 kind, data = pipe.recv()
@@ -177,6 +198,7 @@ def _interrupts_ignored() -> Iterator[None]:
 
 def _serve(pipe: Connection, store: Store, open_job: Open) -> None:
     """A worker: configs in, events out. The parent's end closing, or breaking, means the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # already so where it is inherited; not on Windows
     try:
         while True:
             pipe.send(_attempt(pipe.recv(), store, open_job, lambda data: pipe.send(("progress", data))))
@@ -203,8 +225,9 @@ class Ray:
     """One Ray task per unit, one CPU each. The store must be a folder that every node sees."""
 
     def __init__(self, store: Store, open_job: Open, address: str | None = None):
-        import ray
-        from ray.util.queue import Queue
+        with needed_for("The executor ray"):
+            import ray
+            from ray.util.queue import Queue
 
         self.ray, self.store, self.open_job = ray, Store(store.folder.resolve(), store.pause), open_job
         self.ours = not ray.is_initialized()
@@ -222,7 +245,7 @@ class Ray:
         self.busy[self.task.remote(unit.config, self.store, self.open_job, self.queue)] = key(unit.config)
 
     def events(self, timeout: float) -> list[Event]:
-        seen = [Event("progress", k, data) for k, data in self._progress() if k in self.busy.values()]
+        seen = [Event("progress", k, data) for k, data in self._progress() if k in self.busy.values() or "note" in data]
         if not self.busy:
             time.sleep(timeout)
             return seen
@@ -241,11 +264,9 @@ class Ray:
 
     def _progress(self) -> list:
         """News from the workers; a lost queue costs the display, nothing else."""
-        from ray.util.queue import Empty
-
         try:
             return self.queue.get_nowait_batch(self.queue.qsize())
-        except (Empty, self.ray.exceptions.RayError):
+        except (self.ray.util.queue.Empty, self.ray.exceptions.RayError):
             return []
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..extras import needed_for
 from .executors import Event
 from .store import Store, key
 from .work import Unit
@@ -28,8 +29,9 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.out.isatty():
-            from rich.console import Console
-            from rich.live import Live
+            with needed_for("The live display"):
+                from rich.console import Console
+                from rich.live import Live
 
             self.live = Live(console=Console(file=self.out), auto_refresh=False, transient=True)
             self.live.start()
@@ -40,7 +42,9 @@ class Progress:
             self.live.stop()
 
     def __call__(self, event: Event, unit: Unit) -> None:
-        if event.kind == "progress":
+        if "note" in event.data:
+            self._print(f"{unit.title}: {event.data['note']}")
+        elif event.kind == "progress":
             old = self.current.get(event.key, {"since": time.monotonic(), "from": event.data["epoch"]})
             self.current[event.key] = {**old, **event.data, "title": unit.title}
         else:
@@ -94,6 +98,7 @@ def _line(c: dict) -> str:
 
 
 def time_text(seconds: float) -> str:
+    seconds = max(0.0, seconds)  # in this order: an estimate that rounds below 0 is 0, not -0
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 90 * 60:

@@ -3,109 +3,33 @@
 store/runs/<key>/config.json              what is run; key = digest of it
                  checkpoint.safetensors   everything needed to go on, replaced by one rename
                  metrics.jsonl            one line per evaluation; lines after the checkpoint are cut off on resume
-                 weights.safetensors      the finished model(s)
+                 weights.safetensors      the finished model(s), with a copy of the result
                  result.json              written last: its presence means done
-                 lock                     held (flock) by the process at work; the kernel frees it when that process dies
+                 lock                     held by the process at work; the system frees it when that process dies
+                 *.aside                  damaged files, set aside by `Run.mend`; nothing reads them
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import json
-import math
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
 
+from .files import Damaged, disk, publish, publish_record, publish_tensors, read_record, read_tensors, set_aside, strict
+from .lock import acquire
+
 PROTOCOL = 1  # of training and file formats: a change makes every run a new one
-
-
-class StoreError(OSError):
-    """The disk refused; the message says what to do."""
-
-
-class Busy(Exception):
-    """Another process is at work on this run."""
 
 
 def key(config: dict) -> str:
     """Digest of a JSON config and the protocol version."""
     text = json.dumps({"protocol": PROTOCOL, **config}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-@contextmanager
-def disk(path: Path) -> Iterator[None]:
-    """Errors of the disk with what is lost (nothing finished) and what to do."""
-    advice = {
-        errno.ENOSPC: "The disk is full: free some space",
-        errno.EDQUOT: "The disk quota is used up: free some space",
-        errno.EFBIG: "Files may not grow that large here (ulimit -f): raise the limit",
-        errno.EROFS: "The file system is read-only: choose another folder with --out",
-        errno.EACCES: "No permission to write there: choose another folder with --out",
-        errno.EPERM: "No permission to write there: choose another folder with --out",
-        errno.ENOTDIR: "Part of that path is a file: choose another folder with --out",
-        errno.EEXIST: "Part of that path is a file: choose another folder with --out",
-    }
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        fix = advice.get(error.errno or 0, "Choose another folder with --out")
-        what = f"Cannot write {path} ({error.strerror}). {fix} and run the same command; finished runs are kept."
-        raise StoreError(what) from error
-
-
-def publish(path: Path, data: bytes) -> None:
-    """Write a file so that it is either the old one or the whole new one, also after a power cut."""
-    with disk(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            with open(fresh, "wb") as f:
-                f.write(data)
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(fresh, path)
-        finally:
-            fresh.unlink(missing_ok=True)
-
-
-def publish_json(path: Path, value) -> None:
-    publish(path, (json.dumps(strict(value), indent=1, sort_keys=True) + "\n").encode())
-
-
-def strict(value):
-    """With None for NaN and infinities, which JSON does not know."""
-    if isinstance(value, dict):
-        return {k: strict(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def publish_tensors(path: Path, tensors: dict[str, Tensor], header: dict | None = None) -> None:
-    """safetensors with a JSON header."""
-    from safetensors.torch import save
-
-    whole = {name: t.detach().contiguous() for name, t in tensors.items()}
-    publish(path, save(whole, {"header": json.dumps(header or {})}))
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
-    """Tensors and JSON header."""
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as f:
-        tensors = {name: f.get_tensor(name) for name in f.keys()}
-        return tensors, json.loads((f.metadata() or {}).get("header", "{}"))
 
 
 class Run:
@@ -116,36 +40,81 @@ class Run:
 
     @property
     def result(self) -> dict | None:
+        """None without a file, and for a damaged one: such a run is not done, and `mend` takes care of it."""
         try:
-            return json.loads((self.folder / "result.json").read_text())
-        except FileNotFoundError:
+            return read_record(self.folder / "result.json")
+        except (FileNotFoundError, Damaged):
             return None
 
     @property
     def done(self) -> bool:
-        return (self.folder / "result.json").exists()
+        return self.result is not None
+
+    @property
+    def whole(self) -> bool:
+        """Done, with weights that can be read."""
+        return self.done and self._weights() is not None
 
     def weights(self) -> dict[str, Tensor]:
+        """Raises Damaged; `mend` takes care of it."""
         return read_tensors(self.folder / "weights.safetensors")[0]
+
+    def _weights(self) -> tuple[dict[str, Tensor], dict] | None:
+        try:
+            return read_tensors(self.folder / "weights.safetensors")
+        except (FileNotFoundError, Damaged):
+            return None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Exclusive among processes; raises Busy at once if another has it."""
         with disk(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            f = open(self.folder / "lock", "a")
+            release = acquire(self.folder / "lock")
         try:
-            try:
-                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Busy(str(self.folder)) from None
             yield
         finally:
-            f.close()
+            release()
+
+    def mend(self) -> list[str]:
+        """Set damaged files aside and say so, a sentence each; afterwards the run is whole, or not done and ready to go on.
+
+        Only while holding the lock. A lost result is read from the header of the weights, which has a copy of it. A result
+        without weights is of no use to the runs that need it: it goes aside, too, and the run is done again.
+        """
+        kept, said = self._weights(), []
+        if self.done and kept is None:
+            said.append(self._aside("result.json", "the weights beside it are lost", damaged=False))
+        elif not self.done and (self.folder / "result.json").exists():
+            copy = kept[1].get("result") if kept else None
+            said.append(self._aside("result.json", "weights.safetensors has a copy of it" if copy else "this run is done again"))
+            if copy:
+                publish_record(self.folder / "result.json", copy)
+        if kept is None and (said or (self.folder / "weights.safetensors").exists()):
+            said.append(self._aside("weights.safetensors", "this run is done again"))
+        if not self.done:
+            try:
+                self.checkpoint()
+            except Damaged:
+                said.append(self._aside("checkpoint.safetensors", "this run starts again"))
+        return said
+
+    def _aside(self, name: str, then: str, damaged: bool = True) -> str:
+        path = self.folder / name
+        if not path.exists():
+            return f"{path} is missing: {then}."
+        aside = set_aside(path).name
+        return f"{path} {'is damaged and ' if damaged else ''}was set aside as {aside}: {then}."
 
     def checkpoint(self) -> tuple[dict[str, Tensor], dict] | None:
+        """None if there is none. Raises Damaged."""
         path = self.folder / "checkpoint.safetensors"
         return read_tensors(path) if path.exists() else None
+
+    def forget_checkpoint(self, reason: str) -> str:
+        """Set aside a checkpoint that can be read but does not belong to this run; says so."""
+        path = self.folder / "checkpoint.safetensors"
+        return f"{path} does not fit ({reason}) and was set aside as {set_aside(path).name}: this run starts again."
 
     def save_checkpoint(self, state: dict[str, Tensor], header: dict) -> None:
         lines = self.folder / "metrics.jsonl"
@@ -153,11 +122,11 @@ class Run:
         publish_tensors(self.folder / "checkpoint.safetensors", state, {**header, "metrics": size})
 
     def cut_metrics(self, size: int) -> None:
-        """Forget lines written after the checkpoint."""
+        """Forget lines written after the checkpoint, and a last line that is not whole."""
         lines = self.folder / "metrics.jsonl"
         if lines.exists():
             with disk(lines):
-                os.truncate(lines, min(size, lines.stat().st_size))
+                os.truncate(lines, lines.read_bytes()[:size].rfind(b"\n") + 1)
 
     def tidy(self) -> None:
         """Remove what a killed process was writing; only while holding the lock."""
@@ -170,8 +139,8 @@ class Run:
             f.write(json.dumps(strict(line)) + "\n")
 
     def finish(self, result: dict, weights: dict[str, Tensor]) -> None:
-        publish_tensors(self.folder / "weights.safetensors", weights)
-        publish_json(self.folder / "result.json", result)
+        publish_tensors(self.folder / "weights.safetensors", weights, {"result": strict(result)})
+        publish_record(self.folder / "result.json", result)
         (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol as Interface
@@ -10,7 +11,8 @@ from typing import Protocol as Interface
 import torch
 from torch import Tensor
 
-from .store import Run, Store, publish_json
+from .files import publish_json
+from .store import Run, Store
 
 REPORT_SECONDS = 0.5
 
@@ -43,30 +45,47 @@ Open = Callable[[dict, Store], Job]
 Report = Callable[[dict], None]
 
 
-def work(config: dict, store: Store, open_job: Open, report: Report = lambda event: None) -> None:
+def warn(event: dict) -> None:
+    """A report that shows notes, sentences about damaged files, as warnings, and passes progress over."""
+    if "note" in event:
+        warnings.warn(event["note"], stacklevel=4)
+
+
+def work(config: dict, store: Store, open_job: Open, report: Report = warn) -> None:
     """Run or resume the config to its end; raises Busy if another process is at it.
 
-    With one thread: results do not depend on who ran it.
+    With one thread: results do not depend on who ran it. Damaged files of the run are set aside and reported as notes.
     """
     torch.set_num_threads(1)
     run = store.run(config)
-    if run.done:
+    if run.whole:
         return
     with run.lock():
+        for note in run.mend():
+            report({"note": note})
         if not run.done:
             run.tidy()
             publish_json(run.folder / "config.json", config)
-            _run(run, open_job(config, store), report, store.pause)
+            _run(run, lambda: open_job(config, store), report, store.pause)
 
 
-def _run(run: Run, job: Job, report: Report, pause: float) -> None:
-    saved = run.checkpoint()
-    seconds, latest = 0.0, {}
-    if saved:
+def _opened(run: Run, open_job: Callable[[], Job], report: Report) -> tuple[Job, float, int]:
+    """The job where its checkpoint left it, else at its start; the seconds it took and the size of its metrics until there."""
+    job, saved = open_job(), run.checkpoint()
+    if saved is None:
+        return job, 0.0, 0
+    try:
         job.restore(saved[0])
-        seconds = saved[1]["seconds"]
-    resumed_from = job.epoch
-    run.cut_metrics(saved[1]["metrics"] if saved else 0)
+        return job, float(saved[1]["seconds"]), int(saved[1]["metrics"])
+    except (KeyError, IndexError, RuntimeError, TypeError, ValueError) as error:  # whole, but not of this job
+        report({"note": run.forget_checkpoint(f"{type(error).__name__}: {error}")})
+    return open_job(), 0.0, 0
+
+
+def _run(run: Run, open_job: Callable[[], Job], report: Report, pause: float) -> None:
+    job, seconds, metrics = _opened(run, open_job, report)
+    resumed_from, latest = job.epoch, {}
+    run.cut_metrics(metrics)
     began, kept, told = time.monotonic(), time.monotonic(), 0.0
     while not job.done:
         line = job.advance()

@@ -1,0 +1,169 @@
+"""On a base install (torch alone) everything that needs more says what, and how to get it, in a clone and from an index."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from base_install import SOURCE, base_install, run
+from test_readme import SNIPPETS
+
+import inbounds as ib
+from inbounds.cli import COMMANDS
+from inbounds.extras import EXTRAS, advice, needed_for
+
+HOW = "In a clone of inbounds, write: pip install -c constraints.txt '.[{0}]'. From a package index that has inbounds: "
+HOW += "pip install 'inbounds[{0}]'."
+
+# what a user calls, and the package it needs
+CALLS = {
+    "pl.load_sides()": "safetensors",
+    "pl.save_sides(pl.SideNet(), 'out.safetensors')": "safetensors",
+    "pl.Roadmap(world, 50).lengths": "scipy",
+    "pl.Roadmap(world, 50).plan(world.sample(50), world.sample(50))": "scipy",
+    "pl.roadmap(world, 50)(world).plan(world.sample(50), world.sample(50))": "scipy",
+    "pl.drawing.draw(world, pl.OneStep(world).plan(world.sample(2), world.sample(2)), 'out.png')": "matplotlib",
+    "ib.fit(ib.SO(3).sample(200))": "scipy",
+    "learned.Hull.fit(torch.randn(50, 2, dtype=torch.float64))": "scipy",
+    "learned.Local.fit(ib.Sphere(3).sample(200, dtype=torch.float64), (3,), 2, 20, 2)": "scipy",
+    "learned.Heat(ib.Sphere(3).sample(50, dtype=torch.float64), 0.1, (3,)).save('out.safetensors')": "safetensors",
+    "ib.load('set.safetensors')": "safetensors",
+    "data.protein()": "numpy",
+    "data.load_npz('x.npz', 'sphere', ib.Sphere(3))": "numpy",
+    "data.load_chains('x.pdb')": "gemmi",
+    "files.publish_tensors(Path('x'), {})": "safetensors",
+    "files.read_tensors(Path('x.npz'))": "safetensors",
+    "train.Ray(train.Store('store'), None)": "ray",
+}
+# what works with torch alone
+FREE = ["data.sphere({'large': 50}).fingerprint()", "data.disk({'large': 50})", "ib.check_set(ib.Ball(2))", "parser()"]
+
+TRY = """
+import json, os, sys, torch, inbounds as ib
+from pathlib import Path
+from inbounds import data, learned, planning as pl, train
+from inbounds.cli import parser
+from inbounds.planning import drawing
+from inbounds.train import files
+world, said = pl.load_world("rect"), {}
+for name in ("x.npz", "x.pdb"):
+    Path(name).touch()
+for call in json.loads(sys.argv[1]):
+    torch.manual_seed(0)
+    try:
+        eval(call)
+        said[call] = None
+    except BaseException as error:
+        said[call] = [type(error).__name__, str(error), getattr(error, "name", None)]
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return base_install(tmp_path_factory.mktemp("base"))
+
+
+def test_every_call_that_needs_more_than_torch_names_it_and_how_to_install_it(base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run(base, TRY, json.dumps([*CALLS, *FREE]))
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    for call, package in CALLS.items():
+        kind, text, name = said[call]
+        assert kind == "ModuleNotFoundError" and name.split(".")[0] == package, (call, said[call])
+        assert f"needs {package}, which is not installed. {HOW.format(EXTRAS[package])}" in text, (call, text)
+    assert [said[call] for call in FREE] == [None] * len(FREE)
+
+
+ARGUMENTS = {
+    "table": ["--datasets", "sphere"],
+    "gallery": [],
+    "learn": ["x.npy", "-o", "set.safetensors"],
+    "project": ["set.safetensors", "x.npy", "-o", "y.npy"],
+    "plan": ["--world", "rect"],
+    "figure": ["planning"],
+}
+
+
+def test_every_command_says_what_to_install(base, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "import sys; from inbounds.cli import main; sys.exit(main(sys.argv[1:]))"
+    assert ARGUMENTS.keys() == COMMANDS.keys()
+    for name, args in ARGUMENTS.items():
+        done = run(base, code, name, *args)
+        assert done.returncode == 2 and done.stdout == "", (name, done)
+        assert f"inbounds {name}" in done.stderr and HOW.format("lab") in done.stderr and done.stderr.count("\n") == 1, (
+            done.stderr
+        )
+
+
+def test_two_snippets_of_the_readme_need_the_lab_extra(base):
+    """The others run with torch alone; those two say how to get it."""
+    code = "import sys, torch, inbounds as ib; from torch import nn; from inbounds.train import *; exec(sys.argv[1])"
+    failed = {n: done.stderr for n, s in enumerate(SNIPPETS) if (done := run(base, code, s)).returncode}
+    assert {next(w for w in ("pl.Around", "ib.fit") if w in SNIPPETS[n]) for n in failed} == {"pl.Around", "ib.fit"}
+    assert len(failed) == 2 and all(HOW.format("lab") in error for error in failed.values())
+
+
+def imports(tree):
+    """Every import of an extra's package: line, package, is it at the top of the file, is needed_for around it."""
+
+    def walk(node, top, covered):
+        for child in ast.iter_child_nodes(node):
+            names = [a.name for a in child.names] if isinstance(child, ast.Import) else []
+            names += [child.module or ""] if isinstance(child, ast.ImportFrom) and not child.level else []
+            yield from ((child.lineno, n, top, covered) for n in names if n.split(".")[0] in EXTRAS)
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            inside = covered or (isinstance(child, ast.With) and "needed_for(" in ast.unparse(child.items[0]))
+            yield from walk(child, top and not isinstance(child, ast.FunctionDef), inside)
+
+    return list(walk(tree, True, False))
+
+
+# commands, loaded by `inbounds NAME`, which words a missing package itself
+COMMAND_FILES = {"learned/command.py", "paper/heat_kernel.py", "paper/projection.py"}
+COMMAND_FILES |= {f"report/{n}.py" for n in ("exhibits", "gallery", "pictures", "shapes")}
+
+
+def test_every_import_beyond_torch_is_covered():
+    root, at_top = SOURCE / "inbounds", set()
+    for file in sorted(root.rglob("*.py")):
+        for line, package, top, covered in imports(ast.parse(file.read_text())):
+            assert top or covered, f"{file}:{line} imports {package} without needed_for"
+            at_top |= {file.relative_to(root).as_posix()} if top else set()
+    assert at_top == COMMAND_FILES
+
+
+def test_packages_that_no_extra_brings_are_not_explained_away():
+    assert advice("This", ModuleNotFoundError("No module named 'inbound'", name="inbound")) is None
+    with pytest.raises(ModuleNotFoundError, match="No module named 'not_there'"), needed_for("This"):
+        import not_there  # noqa: F401  # pyright: ignore[reportMissingImports]
+
+
+def test_the_extras_of_the_message_are_those_of_the_package():
+    import tomllib
+
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    brought = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    packages = {name: {d.split(">")[0] for d in brought[name]} for name in ("lab", "ray")}
+    for package, extra in EXTRAS.items():
+        assert package in packages[extra] or package in ("PIL", "mpl_toolkits"), package  # matplotlib brings these
+
+
+def test_options_are_never_abbreviated():
+    for args in (
+        ["table", "--seed", "3"],
+        ["plan", "--ani"],
+        ["gallery", "--see", "1"],
+        ["learn", "x", "-o", "y", "--sup", "sampled"],
+    ):
+        done = subprocess.run([sys.executable, "-m", "inbounds.cli", *args], capture_output=True, text=True)
+        assert done.returncode == 2 and "unrecognized arguments" in done.stderr, (args, done)
+    for file in [*SOURCE.rglob("*.py"), *(Path(ib.__file__).parents[2] / "benchmarks").glob("*.py")]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("ArgumentParser", ".add_parser")):
+                assert "allow_abbrev=False" in ast.unparse(node), f"{file}:{node.lineno}"
