@@ -15,7 +15,8 @@ class Path:
     """points (*batch, k, n); shorter paths end with copies of their last point.
 
     `clearance` (*batch, k - 1) is the least distance of each segment, straight or part of a great circle, from obstacles and
-    walls, in closed form: where none is negative the whole path is free, not just its points.
+    walls, in closed form: where none is negative the whole path is free, not just its points. Three flags say what a row is
+    worth: `reached`, `free`, and `certified`, which is both.
     """
 
     points: Tensor
@@ -31,9 +32,14 @@ class Path:
         return cls(points, world.clearance(points), world.length(points), reached, fallback)
 
     @property
-    def certified(self) -> Tensor:
-        """(*batch,): no segment touches the inside of an obstacle or leaves the world."""
+    def free(self) -> Tensor:
+        """(*batch,): whether no segment enters an obstacle or leaves the world. A path that stays at its start is free."""
         return (self.clearance >= 0).all(-1)
+
+    @property
+    def certified(self) -> Tensor:
+        """(*batch,): whether the path arrives, as `reached` says, and the whole of it is free, as `free` says."""
+        return self.reached & self.free
 
     def __getitem__(self, rows) -> Path:
         return Path(self.points[rows], self.clearance[rows], self.length[rows], self.reached[rows], self.fallback[rows])

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from .contacts import Contacts
 from .routes import Routes
 from .worlds import TURN, World
 
@@ -47,42 +48,26 @@ class ShortestPaths:
         self.world = world = without_covered(world, self.gap)
         self.m = world.sizes.shape[-1]
         self.middle, self.width = world.blocked(self.gap)
-        self._find_contacts()
+        self.contacts = Contacts(world, self.gap)
         self._find_tangents()
         self.sparse = world.centers.dim() == 2 and len(self.i) > DENSE
         if not self.sparse:
             self.between = self._all_pairs()
 
     # --- the graph ---------------------------------------------------------------------------------------
-    def _find_contacts(self) -> None:
-        """Obstacles that touch each other, and those that touch walls. `welds` are the two ends of ways that no path crosses:
-        from centre to centre, and from a centre to a point behind the wall, (*worlds, P, n), with `welded` (*worlds, P)."""
-        w, (c, r) = self.world, (self.world.centers, self.world.sizes)
-        i, j = torch.triu_indices(self.m, self.m, 1)
-        present = (r[..., i] > 0) & (r[..., j] > 0)
-        touching = ((w.distance(c[..., i, :], c[..., j, :]) - r[..., i] - r[..., j]).abs() <= self.gap) & present
-        self.touching = torch.zeros(*r.shape, self.m, dtype=torch.bool)
-        self.touching[..., i, j] = self.touching[..., j, i] = touching
-        at_wall = ((w.to_walls(c) - r[..., None]).abs() <= self.gap) & (r > 0)[..., None]  # (*worlds, m, walls)
-        walls = at_wall.shape[-1]
-        first = torch.cat([c[..., i, :], c.repeat_interleave(walls, -2)], -2)
-        second = torch.cat([c[..., j, :], w.feet(c, r).flatten(-3, -2)], -2)
-        welded = torch.cat([touching, at_wall.flatten(-2)], -1)
-        some = welded.flatten(0, -2).any(0) if welded.dim() > 1 else welded
-        self.welds, self.welded = (first[..., some, :], second[..., some, :]), welded[..., some]
-
     def _find_tangents(self) -> None:
         """Those that are free in one of the worlds, and then back again: i, j, si, sj (N,), leave, arrive, length (*worlds, N)."""
         w, (c, r) = self.world, (self.world.centers, self.world.sizes)
         i, j = torch.triu_indices(self.m, self.m, 1).repeat_interleave(4, 1)
         si, sj = torch.tensor([(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)], dtype=c.dtype).repeat(len(i) // 4, 1).mT
         possible = w.wrapped[..., i] & w.wrapped[..., j]
-        possible = possible & ~((si != sj) & self.touching[..., i, j])  # between two that touch no way crosses over
+        possible = possible & ~((si != sj) & self.contacts.touching[..., i, j])  # between two that touch no way crosses over
         some = possible.flatten(0, -2).any(0) if possible.dim() > 1 else possible
         i, j, si, sj, possible = i[some], j[some], si[some], sj[some], possible[..., some]
         ci, cj, ri, rj = c[..., i, :], c[..., j, :], r[..., i], r[..., j]
         a, b, _, length, real = w.tangents(ci, ri, si.expand(ri.shape), cj, rj, sj.expand(rj.shape))
-        free = possible & real & self._sees(a, b) & ~self._welded(self._beyond(b, a), self._beyond(a, b))
+        free = possible & real & self._sees(a, b)
+        free = free & ~self.contacts.crossed(a, b, beyond=True) & ~self.contacts.crossed(b, a, beyond=True)
         some = free.flatten(0, -2).any(0) if free.dim() > 1 else free
         i, j, si, sj = (t[some] for t in (i, j, si, sj))
         leave, arrive = w.angle(ci, a)[..., some], w.angle(cj, b)[..., some]
@@ -95,28 +80,16 @@ class ShortestPaths:
         not be compared with the others."""
         a, b = torch.broadcast_tensors(a, b)
         if self.world.centers.dim() > 2 or self.m <= 2 * BLOCK:
-            return self.world.sees(a, b, self.tol) & ~self._welded(a, b)
+            return self.world.sees(a, b, self.tol) & ~self.contacts.crossed(a, b)
         shape = a.shape[:-1]
         a, b = a.flatten(0, -2), b.flatten(0, -2)
-        free = ~self._welded(a, b)
+        free = ~self.contacts.crossed(a, b)
         largest = self.world.sizes.argsort(descending=True)
         for block in largest[self.world.sizes[largest] > 0].split(BLOCK):
             some = self.world.among(self.world.centers[block], self.world.sizes[block])
             for rows in free.nonzero()[:, 0].split(CHUNK // BLOCK):
                 free[rows] = some.sees(a[rows], b[rows], self.tol)
         return free.reshape(shape)
-
-    def _welded(self, a: Tensor, b: Tensor) -> Tensor:
-        """Straight ways that go through a contact."""
-        if not self.welded.shape[-1]:
-            return torch.zeros_like(a[..., 0], dtype=torch.bool)
-        queries = a.dim() - self.world.centers.dim() + 1
-        p, q, welded = (self.world._spread(t, queries) for t in (*self.welds, self.welded))
-        return (self.world.crosses(a[..., None, :], b[..., None, :], p, q) & welded).any(-1)
-
-    def _beyond(self, a: Tensor, b: Tensor) -> Tensor:
-        """A hair further than b, coming from a: a way that touches a rim at a contact would go through it."""
-        return self.world.move(b, 1e-11 * self.world.scale * self.world.direction(a, b)) if self.welded.shape[-1] else b
 
     def arc(self, i: Tensor, side: Tensor, start: Tensor, end: Tensor) -> Tensor:
         """Length of the rim of obstacle i from one angle to another, counterclockwise for side 1; inf where it is not free.
@@ -183,7 +156,7 @@ class ShortestPaths:
             angle = torch.where(at_rim, here, angle)
             rim = torch.where(at_rim[..., None], w.rim_point(c, r, angle), rim)
             length = torch.where(at_rim, w.distance(p, rim), length)
-        free = self._sees(p, rim) & (real | at_rim) & wrapped & (at_rim | ~self._welded(p, self._beyond(p, rim)))
+        free = self._sees(p, rim) & (real | at_rim) & wrapped & (at_rim | ~self.contacts.crossed(p, rim, beyond=True))
         return Touches(angle, torch.where(free, length, math.inf), direction)
 
     def _to_the_open(self, angle: Tensor, side: Tensor) -> Tensor:
@@ -237,7 +210,7 @@ class ShortestPaths:
         opposite = self.world.opposite(x, y)
         if bool(opposite.any()):
             via = self.world.halfway(x)
-            free = self._sees(x, via) & self._sees(via, y) & ~self._welded(x, self._beyond(x, via))
+            free = self._sees(x, via) & self._sees(via, y) & ~self.contacts.crossed(x, via, beyond=True)
             length = torch.where(opposite & free, self.world.distance(x, y), length)
             ahead = torch.where(opposite[..., None], self.world.direction(x, via), ahead)
         return length, ahead
