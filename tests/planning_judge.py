@@ -1,7 +1,7 @@
 """An independent judge of paths among discs in a box: numpy alone, no code of the library.
 
-From below: every disc is replaced by a polygon inside of it, with corners where it crosses or touches others and the walls. What a
-path may do around discs it may do around the polygons, so that the shortest path among those, found by a graph of all corners
+From below: every disc is replaced by a polygon inside of it, with corners where it crosses or touches others and the walls. What
+a path may do around discs it may do around the polygons, so that the shortest path among those, found by a graph of all corners
 that see each other, is never longer. From above: `collides` tells whether a path of straight segments enters a disc.
 """
 
@@ -34,7 +34,12 @@ class Judge:
                     special[i].append(a)
                     special[k].append(a + math.pi)
                     nodes_off.append((x + r * (u - x) / apart, y + r * (v - y) / apart))
-            for gap, a in ((x - self.low[0], math.pi), (y - self.low[1], -math.pi / 2), (self.high[0] - x, 0.0), (self.high[1] - y, math.pi / 2)):
+            for gap, a in (
+                (x - self.low[0], math.pi),
+                (y - self.low[1], -math.pi / 2),
+                (self.high[0] - x, 0.0),
+                (self.high[1] - y, math.pi / 2),
+            ):
                 if abs(gap) < r:
                     special[i] += [a + math.acos(gap / r), a - math.acos(gap / r)]
                 if abs(gap - r) <= CLOSED * self.scale:
@@ -69,7 +74,7 @@ class Judge:
             free[rows] = ~_enters(polygon, a[rows], b[rows])
         return np.where(free, np.maximum(np.hypot(*(b - a).T), 1e-12), 0.0).reshape(shape)
 
-    def at_most(self, x, y):
+    def from_below(self, x, y):
         """A length that no path from x to y falls below, for rows of points; inf if there is no path."""
         n = len(self.nodes)
         x, y = np.asarray(x, float), np.asarray(y, float)

@@ -199,7 +199,7 @@ def test_disconnected_pairs_are_infinitely_far():
     assert pl.is_connected(pl.load_world("rect-overlap"))
     for planner in (pl.Roadmap(world, 200), pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 100))):
         path = planner.plan(x, y)
-        assert not path.reached.any() and path.certified.all()
+        assert not path.reached.any() and path.free.all() and not path.certified.any()
 
 
 def test_exact_paths_in_boxes_of_higher_dimension_are_refused():
@@ -215,7 +215,7 @@ def promises(world, path, x, y):
     assert torch.allclose(path.points[:, 0], x.double(), atol=1e-6)
     arrived = path.points[path.reached, -1]
     assert torch.allclose(arrived, y.double()[path.reached], atol=1e-6)
-    assert (path.clearance >= 0).all() and path.certified.all()
+    assert (path.clearance >= 0).all() and path.free.all() and torch.equal(path.certified, path.reached)
     assert (world.segment_clearance(path.points, path.points) >= 0).all()
     assert torch.allclose(path.length, world.distance(path.points[:, :-1], path.points[:, 1:]).sum(1))
 
@@ -391,7 +391,7 @@ def test_there_is_no_straight_way_to_the_opposite_point():
 def test_a_closed_equator_has_no_way_from_pole_to_pole(name):
     world, n = ring(), T([0.0, 0.0, 1.0])
     path = PLANNERS[name](world).plan(n, -n)
-    assert not path.reached.any() and path.certified.all()
+    assert not path.reached.any() and path.free.all() and not path.certified.any()
     assert torch.isinf(pl.ShortestPaths(world).distance(n, -n)).all()
     assert not pl.is_connected(world)
 
@@ -563,7 +563,7 @@ def test_exact_tells_disconnected_pairs_at_once():
     planner.solver.solve = lambda a, b: (calls.append(len(a)), solve(a, b))[1]
     x, y = T([0.2, 0.5], [0.2, 0.5], [1.8, 0.5]), T([1.8, 0.5], [0.3, 0.1], [0.2, 0.5])
     path = planner.plan(x, y)
-    assert path.reached.tolist() == [False, True, False] and path.certified.all() and len(calls) == 1
+    assert path.reached.tolist() == [False, True, False] and path.free.all() and len(calls) == 1
     assert not planner.plan(x[:1], y[:1]).reached.any()
 
 

@@ -38,6 +38,6 @@ class Contacts:
             return torch.zeros_like(a[..., 0], dtype=torch.bool)
         w = self.world
         if beyond:
-            b = w.move(b, 1e-11 * w.scale * w.direction(a, b))
+            b = w.move(b, -1e-11 * w.scale * w.direction(b, a))
         p, q, closed = (w._spread(t, a.dim() - w.centers.dim() + 1) for t in (self.first, self.second, self.closed))
         return (w.crosses(a[..., None, :], b[..., None, :], p, q) & closed).any(-1)

@@ -69,6 +69,7 @@ class OneStep:
     """
 
     def __init__(self, world: World, g: Callable[[Tensor, Tensor], Tensor] | None = None, lam: float = 9.0, steps: int = 200):
+        world.need_projection("OneStep")
         self.world, self.steps = world, steps
         self.g = g or (lambda x, y: (y + lam * x) / (1 + lam))
 
@@ -89,8 +90,8 @@ class Exact:
     """Shortest paths, read off the graph of tangents and arcs in one go. Certified, and longer by a hair.
 
     The graph is that of obstacles that are thicker by 1e-8 units, so that rounding does no harm; arcs become polygons around them
-    with sides of at most `corner`, 0.02 units. Where such a polygon meets another obstacle, in a narrow passage, its sides are made
-    shorter. Rows without a way stay where they are. Passages narrower than 3e-8 units are closed.
+    with sides of at most `corner`, 0.02 units. Where such a polygon meets another obstacle, in a narrow passage, its sides are
+    made shorter. Rows without a way stay where they are. Passages narrower than 3e-8 units are closed.
     """
 
     def __init__(self, world: World, corner: float | None = None):
@@ -194,6 +195,7 @@ class Certified:
         world.need_one("Certified")
         self.world, self.policy, self.max_steps, self.fallback = world, policy, max_steps, fallback
         self.step, self.inner = inflated(world, step)
+        self.inner.need_projection("Certified")
 
     @torch.no_grad()
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:

@@ -43,6 +43,12 @@ def _free(world: World, p: Tensor, what: str, snap: bool) -> Tensor:
     inside |= world.off(p) > 1e-6
     if not bool(inside.any()):
         return p
+    if not world.projects:
+        row = int(inside.nonzero()[0])
+        raise ValueError(
+            f"plan asked for free points, but the {what} {[round(v, 4) for v in p[row].tolist()]} (row {row}) lies outside the "
+            f"free space. Move it: where balls of dimension {world.dim} meet, snap=True cannot, the nearest one is not known."
+        )
     moved = world.M.project(p)
     far = world.distance(p, moved) if world.dim == 2 else (moved - p).norm(dim=-1)
     far = torch.where(inside, far, 0.0)

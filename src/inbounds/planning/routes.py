@@ -33,7 +33,10 @@ class Arc:
 
 @dataclass(frozen=True)
 class Search:
-    """What Dijkstra's algorithm found for queries x, y, all that bend; circles are numbered 2 i for obstacle i, side 1, else 2 i + 1."""
+    """What Dijkstra's algorithm found for queries x, y: paths that bend.
+
+    Circle 2 i is the rim of obstacle i for paths that have it on their left, circle 2 i + 1 for those with it on their right.
+    """
 
     length: Tensor  # (Q,) inf: no way
     last: Tensor  # (Q,) the circle that leads to y

@@ -56,7 +56,7 @@ class ShortestPaths:
 
     # --- the graph ---------------------------------------------------------------------------------------
     def _find_tangents(self) -> None:
-        """Those that are free in one of the worlds, and then back again: i, j, si, sj (N,), leave, arrive, length (*worlds, N)."""
+        """Those that are free in one of the worlds, then the same ones backwards: i, j, si, sj (N,), the others (*worlds, N)."""
         w, (c, r) = self.world, (self.world.centers, self.world.sizes)
         i, j = torch.triu_indices(self.m, self.m, 1).repeat_interleave(4, 1)
         si, sj = torch.tensor([(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0)], dtype=c.dtype).repeat(len(i) // 4, 1).mT

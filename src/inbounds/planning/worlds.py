@@ -131,6 +131,18 @@ class World(ABC):
         if not self.is_surface:
             raise ValueError(f"{what} asked for the plane or the sphere, got a box of dimension {self.dim}. Use Roadmap(world).")
 
+    @property
+    def projects(self) -> bool:
+        """Whether the nearest free point is known in closed form."""
+        return True
+
+    def need_projection(self, what: str) -> None:
+        if not self.projects:
+            raise ValueError(
+                f"{what} asked for a world in which the nearest free point is known, got balls of dimension {self.dim} that "
+                "touch, overlap or cut the box. Use Roadmap(world)."
+            )
+
     def need_one(self, what: str) -> None:
         if self.centers.dim() > 2:
             worlds = "x".join(map(str, self.centers.shape[:-2]))
@@ -246,7 +258,31 @@ class BoxWorld(World):
             _finite("BoxWorld", low=low, high=high, centers=self.centers, radii=self.sizes)
             if not bool((low < high).all()):
                 raise ValueError(f"BoxWorld asked for low < high, got low={low.tolist()}, high={high.tolist()}.")
-            assert self.M is not None  # bad numbers are told where they are given
+            if bool((self.sizes < 0).any()):
+                raise ValueError(f"BoxWorld asked for radii >= 0 (0 = absent), got {self.sizes.tolist()}.")
+            assert self.dim != 2 or self.M is not None  # bad numbers are told where they are given
+
+    @cached_property
+    def projects(self) -> bool:
+        try:
+            return self.M is not None
+        except ValueError:  # in higher dimensions, where balls meet each other or the walls
+            return False
+
+    def sample(self, *batch, generator=None, dtype=torch.float64):
+        if self.projects:
+            return super().sample(*batch, generator=generator, dtype=dtype)
+        shape = (*self.centers.shape[:-2], *batch, self.dim)
+        x = torch.full(shape, math.nan, dtype=dtype)
+        for _ in range(1000):
+            bad = ~(self.segment_clearance(x, x) >= 0)
+            if not bool(bad.any()):
+                return x
+            drawn = self.low + (self.high - self.low) * torch.rand(shape, generator=generator, dtype=torch.float64)
+            x = torch.where(bad[..., None], drawn.to(dtype), x)
+        raise ValueError(
+            "BoxWorld asked for a free space that a thousand random points find, the balls cover the box. Shrink them."
+        )
 
     @cached_property
     def M(self):
