@@ -81,7 +81,7 @@ def pull_tight(world: World, path: Path, rounds: int = 3) -> Path:
         )
     points = path.points.reshape(-1, *path.points.shape[-2:])
     points = over_own_points(world, points)
-    for _ in range(rounds):
+    for _ in range(rounds if len(points) else 0):
         points = _cut_corners(world, points)
     return Path.of(world, points.reshape(*path.points.shape[:-2], *points.shape[-2:]), path.reached, path.fallback)
 
@@ -128,8 +128,6 @@ def _cut_corners(world: World, points: Tensor) -> Tensor:
             some = over_own_points(w, _with_points_between(w, some), len(BETWEEN) + 1)
         parts.append(some)
         order.append(rows)
-    if not len(points):
-        return points
     most = max(p.shape[1] for p in parts)
     return torch.cat([padded(p, most) for p in parts])[torch.cat(order).argsort()]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..kernels.vectors import norm
 from .contacts import Contacts
 from .path import Path, padded
-from .queries import departures, ready
+from .queries import departures, ready, ways_out
 from .roadmap import Roadmap
 from .routes import Arc
 from .shortest import ShortestPaths
@@ -53,7 +53,7 @@ def rescue(path: Path, world: World, x: Tensor, y: Tensor, fallback: Fallback | 
     k = max(path.points.shape[1], *(p.points.shape[1] for p in others))
     points = padded(path.points, k).index_copy(0, lost, torch.cat([padded(p.points, k) for p in others]))
     reached = path.reached.index_copy(0, lost, torch.cat([p.reached for p in others]))
-    return Path.of(world, points, reached, torch.zeros_like(reached).index_fill(0, lost, True))
+    return Path.of(world, points, reached, path.fallback.index_fill(0, lost, True))
 
 
 def roadmap(world: World, nodes: int = 1000, seed: int = 0) -> Fallback:
@@ -148,20 +148,11 @@ class Exact:
         return a, b, best
 
     def _inside(self, x: Tensor) -> list[Tensor]:
-        """Points of the free space of thicker obstacles, near to x: x itself, or else the nearest one, and those on either side
-        along the nearest rim. At a contact there is no other way: the gap is narrow and bends, but its tangent goes out of it."""
+        """Points of the free space of thicker obstacles, near to x, by which a path can leave it: x itself if it is one."""
         near = (self.inner.segment_clearance(x, x) < 0).nonzero()[:, 0]
         if not len(near):
             return [x]
-        w, p = self.inner, x[near]
-        if not w.sizes.numel():
-            return [x]
-        spread = p[:, None].expand(-1, len(w.sizes), -1)
-        to_rim = torch.where(w.sizes > 0, w.distance(spread, w.centers.expand(spread.shape)) - w.sizes, math.inf)
-        along = w.left(p, w.direction(p, w.centers[to_rim.argmin(1)]))
-        far = 3 * math.sqrt(THICKER * w.unit * max(w.scale, float(w.sizes.max())))
-        found = [p, w.move(p, far * along), w.move(p, -far * along)]
-        return [x.index_copy(0, near, w.M.project(q)) for q in found]
+        return [x.index_copy(0, near, p) for p in ways_out(self.inner, x[near], THICKER * self.world.unit)]
 
     def _arcs(self, a: Tensor, b: Tensor) -> list[list[Arc]]:
         """Of the shortest way from a to b, none where it is straight."""

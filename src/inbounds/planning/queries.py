@@ -35,6 +35,22 @@ def departures(world: World, x: Tensor, y: Tensor) -> Tensor:
     return x.index_copy(0, rows, torch.where(free[:, None], via, start))
 
 
+def ways_out(inner: World, x: Tensor, margin: float) -> list[Tensor]:
+    """For points of a world that lie inside of its obstacles when these are thicker by margin, `inner`: points outside of them.
+
+    The nearest one; and those on either side along the nearest rim. At a contact there is no other way: the gap is narrow and
+    bends, but its tangent leads out of it. x (rows, n), inner one world or one per row.
+    """
+    if not inner.sizes.shape[-1]:
+        return [inner.M.project(x)]
+    centers, sizes = inner.centers.expand(len(x), -1, -1), inner.sizes.expand(len(x), -1)
+    spread = x[:, None].expand(centers.shape)
+    nearest = torch.where(sizes > 0, inner.distance(spread, centers) - sizes, torch.inf).argmin(1)
+    along = inner.left(x, inner.direction(x, centers[torch.arange(len(x)), nearest]))
+    far = 3 * (margin * sizes.amax(1, keepdim=True).clamp(min=inner.scale)).sqrt()
+    return [inner.M.project(p) for p in (x, inner.move(x, far * along), inner.move(x, -far * along))]
+
+
 def _free(world: World, p: Tensor, what: str, snap: bool) -> Tensor:
     if not bool(torch.isfinite(p).all()):
         row = int((~torch.isfinite(p)).any(-1).nonzero()[0])

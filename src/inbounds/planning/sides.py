@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path as File
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from .learning import Progress, descend, mlp
 from .path import Path, over_own_points, padded
 from .planners import Fallback, rescue
-from .queries import departures, ready
+from .queries import departures, ready, ways_out
 from .random_worlds import random_caps, random_worlds
 from .shortest import ShortestPaths
 from .worlds import TURN, World
@@ -184,7 +185,11 @@ class Around:
         found = torch.stack(points, 1)
         if bool(astray.any()):  # detours are cut short
             found[astray] = padded(over_own_points(true[astray], found[astray]), found.shape[1])
-        return rescue(Path.of(self.world, found, reached), self.world, x, y, self.fallback)
+        path = rescue(Path.of(self.world, found, reached), self.world, x, y, self.fallback)
+        if self.fallback is None:
+            return path
+        patient = partial(Around, net=self.net, step=self.step, max_steps=self.max_steps)  # where the fallback is lost, too
+        return rescue(path, self.world, x, y, patient)
 
     def _choose(self, w: World, ways: Ways, x: Tensor, taken: Tensor, last: Tensor, astray: Tensor, rows: Tensor):
         """Where to, and which rows are lost: no way is open, or the best was taken before. Back along a rim only in dead ends.
@@ -208,15 +213,19 @@ class Around:
 
 
 def nearby(true: World, inner: World, x: Tensor, y: Tensor) -> Tensor:
-    """x, or the nearest point outside of inflated obstacles, where paths can go along rims: for points in notches and on rims.
+    """x, or a point near to it outside of inflated obstacles, where paths can go along rims: for points in notches and on rims.
 
-    Only where x sees it and does not see y: x itself otherwise. (rows, n), one world per row.
+    Only where x sees one and does not see y: x itself otherwise. (rows, n), one world per row.
     """
     rows = ((inner.segment_clearance(x, x) < 0) & ~true.sees(x, y)).nonzero()[:, 0]
     if not len(rows):
         return x
-    moved = inner[rows].M.project(x[rows])
-    return x.index_copy(0, rows, torch.where(true[rows].sees(x[rows], moved)[:, None], moved, x[rows]))
+    here, w = x[rows], true[rows]
+    best, moved = torch.full_like(here[:, 0], math.inf), here
+    for p in ways_out(inner[rows], here, 0.004 * true.unit):  # the margin of safe_steps
+        cost = torch.where(w.sees(here, p), w.distance(here, p) + w.distance(p, y[rows]), math.inf)
+        moved, best = torch.where((cost < best)[:, None], p, moved), torch.minimum(cost, best)
+    return x.index_copy(0, rows, moved)
 
 
 def one_per_row(world: World, rows: int) -> World:
