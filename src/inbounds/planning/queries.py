@@ -48,7 +48,8 @@ def ways_out(inner: World, x: Tensor, margin: float) -> list[Tensor]:
     nearest = torch.where(sizes > 0, inner.distance(spread, centers) - sizes, torch.inf).argmin(1)
     along = inner.left(x, inner.direction(x, centers[torch.arange(len(x)), nearest]))
     far = 3 * (margin * sizes.amax(1, keepdim=True).clamp(min=inner.scale)).sqrt()
-    return [inner.M.project(p) for p in (x, inner.move(x, far * along), inner.move(x, -far * along))]
+    found = torch.stack([x, inner.move(x, far * along), inner.move(x, -far * along)])
+    return list(inner.M.project(found))
 
 
 def _free(world: World, p: Tensor, what: str, snap: bool) -> Tensor:
