@@ -653,11 +653,22 @@ def awkward_world(seed):
     return pl.BoxWorld(world.low, world.high, c, r)
 
 
+def crossings(world):
+    """Where rims cross each other and walls, to rounding."""
+    middle, width = world.blocked()
+    i, _ = (width > 0).nonzero().mT
+    angle = torch.cat([(middle - width)[width > 0], (middle + width)[width > 0]])
+    points = world.rim_point(world.centers[i].repeat(2, 1), world.sizes[i].repeat(2), angle)
+    return points[world.segment_clearance(points, points) >= -1e-12]
+
+
 def awkward_points(world, seed):
     """Where rims cross each other and walls, on rims, at contacts and beside them, and anywhere."""
     r, (c, size) = g(seed), (world.centers, world.sizes)
     points, free = world.M._vertices(torch.zeros(2, dtype=F64))
-    found = [world.sample(6, generator=r), points[free][torch.randperm(int(free.sum()), generator=r)[:8]]]
+    found = [world.sample(6, generator=r)]
+    for where in (points[free], crossings(world)):
+        found.append(where[torch.randperm(len(where), generator=r)[:8]])
     which, angle = torch.randint(len(size), (8,), generator=r), 2 * math.pi * torch.rand(8, generator=r, dtype=F64)
     found.append(world.rim_point(c[which], size[which] * (1 + 1e-15), angle))
     for i in range(len(size)):
@@ -733,14 +744,14 @@ def test_lengths_are_as_continuous_as_distances(name):
     """|d(x, y) - d(x', y)| <= |x - x'| where x sees x': also where rims cross and on rims, in the plane and on the sphere."""
     world = WORLDS[name]()
     M = world.M
-    points, free = M._vertices(torch.zeros(world.dim, dtype=F64))
     angle = 2 * math.pi * torch.rand(40, generator=g(2), dtype=F64)
     which = torch.randint(len(world.sizes), (40,), generator=g(3))
-    x = torch.cat([points[free], M.project(world.rim_point(world.centers[which], world.sizes[which], angle))])
+    rims = M.project(world.rim_point(world.centers[which], world.sizes[which], angle))
+    x = torch.cat([crossings(world).repeat(25, 1), rims])
     y, solver = world.sample(len(x), generator=g(4)), pl.ShortestPaths(world)
     for far in (1e-7, 1e-3):
         other = world.inflate(0.01).M.project(x) if far > 1e-5 else world.swollen(far).M.project(x)
-        seen = world.sees(x, other)
+        seen = world.sees(x, other, 1e-12)
         assert seen.double().mean() > 0.9
         off = (solver.distance(x, y) - solver.distance(other, y)).abs() - world.distance(x, other)
         assert (off[seen] <= 1e-8).all()
