@@ -50,10 +50,15 @@ def rescue(path: Path, world: World, x: Tensor, y: Tensor, fallback: Fallback | 
         lost = torch.cat(groups)
     else:
         others = [fallback(world).plan(x[lost], y[lost])]
+    return replaced(path, world, lost, others)
+
+
+def replaced(path: Path, world: World, rows: Tensor, others: list[Path]) -> Path:
+    """With these rows taken from other paths, one after the other."""
     k = max(path.points.shape[1], *(p.points.shape[1] for p in others))
-    points = padded(path.points, k).index_copy(0, lost, torch.cat([padded(p.points, k) for p in others]))
-    reached = path.reached.index_copy(0, lost, torch.cat([p.reached for p in others]))
-    return Path.of(world, points, reached, path.fallback.index_fill(0, lost, True))
+    points = padded(path.points, k).index_copy(0, rows, torch.cat([padded(p.points, k) for p in others]))
+    reached = path.reached.index_copy(0, rows, torch.cat([p.reached for p in others]))
+    return Path.of(world, points, reached, path.fallback.index_fill(0, rows, True))
 
 
 def roadmap(world: World, nodes: int = 1000, seed: int = 0) -> Fallback:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path as File
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from .learning import Progress, descend, mlp
 from .path import Path, over_own_points, padded
-from .planners import Fallback, rescue
+from .planners import Fallback, replaced, rescue
 from .queries import departures, ready, ways_out
 from .random_worlds import random_caps, random_worlds
 from .shortest import ShortestPaths
@@ -165,11 +164,12 @@ class Around:
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
         step, taken = true.safe_steps(self.step), torch.zeros(len(x), 2 * true.sizes.shape[-1], dtype=torch.bool)
         inner, last, start = true.inflate(step), torch.full((len(x),), -1), departures(true, x, y)
-        ends, now, gate = exits(inner), nearby(true, inner, start, y), nearby(true, inner, y, start)
-        points = [p for p, before in ((x, None), (start, x), (now, start)) if p is not before]
-        reached, astray, live = *torch.zeros(2, len(x), dtype=torch.bool), torch.arange(len(x))
+        ends, door, gate = exits(inner), nearby(true, inner, start, y), nearby(true, inner, y, start)
+        points = [p for p, before in ((x, None), (start, x), (door, start)) if p is not before]
+        reached, astray, live, now = *torch.zeros(2, len(x), dtype=torch.bool), torch.arange(len(x)), door
         for _ in range(self.max_steps):
-            seen, near = true[live].sees(now, y[live]), true[live].sees(now, gate[live])
+            seen = true[live].sees(now, y[live])
+            near = seen if gate is y else true[live].sees(now, gate[live])
             following, stuck = torch.where(seen[:, None], y[live], gate[live]), torch.zeros_like(seen)
             hidden = (~seen & ~near).nonzero()[:, 0]
             if len(hidden):
@@ -186,10 +186,11 @@ class Around:
         if bool(astray.any()):  # detours are cut short
             found[astray] = padded(over_own_points(true[astray], found[astray]), found.shape[1])
         path = rescue(Path.of(self.world, found, reached), self.world, x, y, self.fallback)
-        if self.fallback is None:
+        lost = (~path.certified & ((door != start) | (gate != y)).any(1)).nonzero()[:, 0]
+        if self.fallback is None or not len(lost):
             return path
-        patient = partial(Around, net=self.net, step=self.step, max_steps=self.max_steps)  # where the fallback is lost, too
-        return rescue(path, self.world, x, y, patient)
+        patient = Around(true[lost], self.net, self.step, self.max_steps)  # out of notches that the fallback does not see out of
+        return replaced(path, self.world, lost, [patient.plan(x[lost], y[lost])])
 
     def _choose(self, w: World, ways: Ways, x: Tensor, taken: Tensor, last: Tensor, astray: Tensor, rows: Tensor):
         """Where to, and which rows are lost: no way is open, or the best was taken before. Back along a rim only in dead ends.
