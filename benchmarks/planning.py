@@ -1,9 +1,10 @@
-"""Planners side by side: arrival, collisions, length against the exact optimum, time per query, one thread.
+"""Planners side by side: arrival, collisions, length against the exact optimum, CPU time per query, one thread.
 
 rect, rect-overlap, sphere (west to east): 1,000 pairs each; 200 random worlds of 3 to 8 discs that no network has seen, 5 pairs
 each; 60 crowded ones of 9 to 16 discs, more than the network was trained on. The paper's planner and its closed form, certified
 planners with learned directions and sides, the exact solver, and OMPL's BIT* and RRT* (`--peers PYTHON`, an environment with
-benchmarks/peers.txt), whose paths go through our collision check. Writes results/planning.json.
+benchmarks/peers.txt), whose paths go through our collision check. Awkward starts: where rims cross, on rims, and at and beside
+contacts. Many discs: exact lengths and paths of 100 queries among 64 and 256. Writes results/planning.json.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from inbounds import planning as pl
 from inbounds.paper.planning import pairs
+from inbounds.planning.path import padded
 from inbounds.planning.sides import one_per_row
 
 PAIRS, WORLDS, CROWDED, EACH = 1_000, 200, 60, 5
@@ -57,9 +59,10 @@ def summary(path: pl.Path, shortest: Tensor, milliseconds: float, training: floa
 
 
 def timed(plan: Callable[[], pl.Path]) -> tuple[pl.Path, float]:
-    start = time.perf_counter()
+    """CPU seconds of one thread: those of the clock if nothing else runs, and nearly the same if something does."""
+    start = time.process_time()
     path = plan()
-    return path, time.perf_counter() - start
+    return path, time.process_time() - start
 
 
 def trained(make: Callable):
@@ -86,9 +89,9 @@ def infeasible_points(world: pl.World, path: pl.Path) -> int:
 def fixed(name: str, seconds: float, peers: str | None) -> dict:
     world, x, y = pairs(name, PAIRS, seed=11)
     solver, first = trained(lambda: pl.ShortestPaths(world))
-    start = time.perf_counter()
+    start = time.process_time()
     shortest = solver.distance(x, y)
-    exact = 1e3 * (time.perf_counter() - start) / PAIRS
+    exact = 1e3 * (time.process_time() - start) / PAIRS
     found = {
         "exact solver (lengths only)": {"reach": 1.0, "ms_per_query": round(exact, 4), "training_cpu_seconds": round(first, 3)}
     }
@@ -131,7 +134,12 @@ def fixed(name: str, seconds: float, peers: str | None) -> dict:
     )
     show(name, "sides, pulled tight", found["sides, pulled tight"])
     add("sides, as shipped", pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 150)))
-    add("roadmap, 1,000 nodes", pl.Roadmap(world))
+    road = add("roadmap, 1,000 nodes", pl.Roadmap(world))
+    tight, more = timed(lambda: pl.pull_tight(world, road))
+    title = "roadmap, pulled tight"
+    found[title] = summary(tight, shortest, found["roadmap, 1,000 nodes"]["ms_per_query"] + 1e3 * more / PAIRS)
+    show(name, title, found[title])
+    add("exact paths", pl.Exact(world))
     if peers and name != "sphere":
         found |= rivals(
             peers,
@@ -177,6 +185,90 @@ def unseen(name: str, count: int, discs: tuple[int, int], seconds: float, peers:
     found["by_corridor"] = float(corridor.double().mean())
     if peers:
         found |= rivals(peers, name, [worlds[k].to_json() for k in range(count)], rows, every, x, y, shortest, seconds)
+    return found
+
+
+# --- starts where obstacles meet, and many obstacles ---------------------------------------------------------------
+def awkward(kind: str) -> dict:
+    """300 starts in 30 random worlds, 10 in each: where rims cross, on rims, or on a rim at or beside a contact.
+
+    Targets are uniform. Of the exact lengths, those that are finite; and the planners, on pairs that are connected.
+    """
+    found: dict = {}
+    parts: dict[str, list] = {"sides, as shipped, no fallback": [], "sides, as shipped": [], "exact paths": []}
+    every, spent = [], 0.0
+    for seed in range(30):
+        world, x = awkward_starts(kind, seed)
+        y = world.sample(len(x), generator=torch.Generator().manual_seed(seed))
+        begin = time.process_time()
+        every.append(pl.ShortestPaths(world).distance(x, y))
+        spent += time.process_time() - begin
+        for title, planner in (
+            ("sides, as shipped, no fallback", pl.Around(world, pl.load_sides())),
+            ("sides, as shipped", pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 150))),
+            ("exact paths", pl.Exact(world)),
+        ):
+            path, seconds = timed(lambda planner=planner, x=x, y=y: planner.plan(x, y))
+            parts[title].append((path, seconds))
+    shortest = torch.cat(every)
+    found["exact solver (lengths only)"] = {
+        "finite": round(float(torch.isfinite(shortest).double().mean()), 5),
+        "ms_per_query": round(1e3 * spent / len(shortest), 4),
+    }
+    for title, made in parts.items():
+        paths, seconds = zip(*made, strict=True)
+        found[title] = summary(together(list(paths)), shortest, 1e3 * sum(seconds) / len(shortest))
+        show(f"{kind} starts", title, found[title])
+    return found
+
+
+def awkward_starts(kind: str, seed: int, count: int = 10) -> tuple[pl.World, Tensor]:
+    """A random world that has such points, and some of them."""
+    g = torch.Generator().manual_seed(seed)
+    for k in range(1000):
+        world = pl.random_worlds(1, (4, 8), seed=50_000 + 1000 * seed + k)[0]
+        c, r = world.centers, world.sizes
+        if kind == "vertex":
+            points, free = world.M._vertices(torch.zeros(2, dtype=torch.float64))  # pyright: ignore
+            points = points[4:][free[4:]]  # without the corners of the box
+        elif kind == "rim":
+            i = torch.randint(len(r), (400,), generator=g)
+            points = world.rim_point(c[i], r[i], 2 * math.pi * torch.rand(400, generator=g, dtype=torch.float64))
+        else:
+            i, j = pl.ShortestPaths(world).contacts.touching.triu().nonzero().mT
+            towards = world.angle(c[i], c[j])[:, None] + torch.tensor([0.0, 1e-8, -1e-8, 1e-6, -1e-6, 1e-4, -1e-4, 0.01, -0.01])
+            points = world.rim_point(c[i][:, None].expand(-1, 9, -1), r[i][:, None].expand(-1, 9), towards).flatten(0, 1)
+        points = points[world.segment_clearance(points, points) >= 0]
+        if len(points):
+            return world, points[torch.randint(len(points), (count,), generator=g)]
+    raise AssertionError(f"no {kind} starts")
+
+
+def together(paths: list[pl.Path]) -> pl.Path:
+    most = max(p.points.shape[1] for p in paths)
+    points = torch.cat([padded(p.points, most) for p in paths])
+    clearance = [torch.nn.functional.pad(p.clearance, (0, most - p.points.shape[1]), value=math.inf) for p in paths]
+    flags = (torch.cat([getattr(p, name) for p in paths]) for name in ("length", "reached", "fallback"))
+    return pl.Path(points, torch.cat(clearance), *flags)
+
+
+def many(count: int, queries: int = 100) -> dict:
+    """Small discs, some of which overlap: as much of the box is covered as by 8 discs of radius 0.1 to 0.5."""
+    g = torch.Generator().manual_seed(count)
+    radii = (0.1 + 0.4 * torch.rand(count, generator=g, dtype=torch.float64)) * (8 / count) ** 0.5
+    centers = torch.tensor([4.0, 3.0], dtype=torch.float64) * torch.rand(count, 2, generator=g, dtype=torch.float64)
+    world = pl.BoxWorld([0, 0], [4, 3], centers, radii)
+    x, y = (world.sample(queries, generator=g) for _ in range(2))
+    start = time.process_time()
+    solver = pl.ShortestPaths(world)
+    made = time.process_time() - start
+    shortest = solver.distance(x, y)
+    spent = time.process_time() - start
+    found = {"tangents": len(solver.i), "graph_seconds": round(made, 3), "lengths_seconds": round(spent, 3), "queries": queries}
+    print(f"{count} discs{'':5} {len(solver.i)} tangents; graph and {queries} exact lengths in {spent:.2f} s")
+    path, spent = timed(lambda: pl.Exact(world).plan(x, y))
+    found["exact paths"] = summary(path, shortest, 1e3 * spent / queries)
+    show(f"{count} discs", "exact paths", found["exact paths"])
     return found
 
 
@@ -233,6 +325,14 @@ def verdict(found: dict) -> list[str]:
                 f"{s['training_cpu_seconds']} s": s["training_cpu_seconds"] <= 60,
             }
             missed += [f"{name}, {t}: {k}" for k, ok in checks.items() if not ok]
+    for kind in ("vertex", "rim", "contact"):
+        for title, least in (("sides, as shipped", 0.98), ("exact paths", 1.0)):
+            s = found[f"{kind} starts"][title]
+            missed += [f"{kind} starts, {title}: reach {s['reach']}"] if s["reach"] < least else []
+            missed += [f"{kind} starts, {title}: {s['colliding_segments']} colliding"] if s["colliding_segments"] else []
+    for count in (64, 256):
+        s = found[f"{count} discs"]
+        missed += [f"{count} discs: {s['lengths_seconds']} s"] if s["lengths_seconds"] > 10 else []
     if found["random"]["sides, as shipped"]["reach_by_corridor"] < 0.995:
         missed.append(f"random: reach by corridors {found['random']['sides, as shipped']['reach_by_corridor']}")
     return missed
@@ -243,11 +343,22 @@ def main() -> None:
     parser.add_argument("--out", default="results/planning.json")
     parser.add_argument("--peers", metavar="PYTHON", help="of the environment with OMPL, e.g. .venv-peers/bin/python")
     parser.add_argument("--seconds", type=float, default=0.011, help="OMPL's time per query (%(default)s)")
+    parser.add_argument(
+        "--only", metavar="NAME,NAME", help="measure these again, and keep the others of the file, and OMPL's if it is not given"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
-    found = {name: fixed(name, args.seconds, args.peers) for name in ("rect", "rect-overlap", "sphere")}
-    found["random"] = unseen("random", WORLDS, (3, 8), args.seconds, args.peers)
-    found["crowded"] = unseen("crowded", CROWDED, (9, 16), args.seconds, None)
+    parts: dict[str, Callable[[], dict]] = {
+        name: lambda name=name: fixed(name, args.seconds, args.peers) for name in ("rect", "rect-overlap", "sphere")
+    }
+    parts["random"] = lambda: unseen("random", WORLDS, (3, 8), args.seconds, args.peers)
+    parts["crowded"] = lambda: unseen("crowded", CROWDED, (9, 16), args.seconds, None)
+    parts |= {f"{kind} starts": lambda kind=kind: awkward(kind) for kind in ("vertex", "rim", "contact")}
+    parts |= {f"{count} discs": lambda count=count: many(count) for count in (64, 256)}
+    found = json.loads(File(args.out).read_text())["worlds"] if args.only else {}
+    for name in args.only.split(",") if args.only else parts:
+        kept = {} if args.peers else {t: s for t, s in found.get(name, {}).items() if t.startswith("OMPL")}
+        found[name] = kept | parts[name]()
     missed = verdict(found)
     print("All targets met." if not missed else "MISSED: " + "; ".join(missed))
     about = {

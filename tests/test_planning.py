@@ -8,6 +8,7 @@ from functools import cache
 
 import pytest
 import torch
+from planning_judge import Judge
 
 from inbounds import planning as pl
 from inbounds.cli import main
@@ -199,7 +200,7 @@ def test_disconnected_pairs_are_infinitely_far():
     assert pl.is_connected(pl.load_world("rect-overlap"))
     for planner in (pl.Roadmap(world, 200), pl.Around(world, pl.load_sides(), fallback=lambda w: pl.Roadmap(w, 100))):
         path = planner.plan(x, y)
-        assert not path.reached.any() and path.certified.all()
+        assert not path.reached.any() and path.free.all() and not path.certified.any()
 
 
 def test_exact_paths_in_boxes_of_higher_dimension_are_refused():
@@ -215,7 +216,7 @@ def promises(world, path, x, y):
     assert torch.allclose(path.points[:, 0], x.double(), atol=1e-6)
     arrived = path.points[path.reached, -1]
     assert torch.allclose(arrived, y.double()[path.reached], atol=1e-6)
-    assert (path.clearance >= 0).all() and path.certified.all()
+    assert (path.clearance >= 0).all() and path.free.all() and torch.equal(path.certified, path.reached)
     assert (world.segment_clearance(path.points, path.points) >= 0).all()
     assert torch.allclose(path.length, world.distance(path.points[:, :-1], path.points[:, 1:]).sum(1))
 
@@ -391,7 +392,7 @@ def test_there_is_no_straight_way_to_the_opposite_point():
 def test_a_closed_equator_has_no_way_from_pole_to_pole(name):
     world, n = ring(), T([0.0, 0.0, 1.0])
     path = PLANNERS[name](world).plan(n, -n)
-    assert not path.reached.any() and path.certified.all()
+    assert not path.reached.any() and path.free.all() and not path.certified.any()
     assert torch.isinf(pl.ShortestPaths(world).distance(n, -n)).all()
     assert not pl.is_connected(world)
 
@@ -563,7 +564,7 @@ def test_exact_tells_disconnected_pairs_at_once():
     planner.solver.solve = lambda a, b: (calls.append(len(a)), solve(a, b))[1]
     x, y = T([0.2, 0.5], [0.2, 0.5], [1.8, 0.5]), T([1.8, 0.5], [0.3, 0.1], [0.2, 0.5])
     path = planner.plan(x, y)
-    assert path.reached.tolist() == [False, True, False] and path.certified.all() and len(calls) == 1
+    assert path.reached.tolist() == [False, True, False] and path.free.all() and len(calls) == 1
     assert not planner.plan(x[:1], y[:1]).reached.any()
 
 
@@ -632,6 +633,261 @@ def test_a_bad_network_file(tmp_path):
     for name in ("a", "b", "c"):
         with pytest.raises((ValueError, FileNotFoundError), match=r"inbounds plan --train"):
             pl.load_sides(tmp_path / name)
+
+
+# --- an independent judge ----------------------------------------------------------------------------------------
+def judge(world):
+    discs = torch.cat([world.centers, world.sizes[:, None]], 1)
+    return Judge(world.low.tolist(), world.high.tolist(), discs.tolist())
+
+
+def awkward_world(seed):
+    """Discs that overlap, touch and cut the edge. One world of three has a disc inside of another, one a disc on the floor."""
+    world = pl.random_worlds(1, (2, 7), seed=seed)[0]
+    c, r = world.centers.clone(), world.sizes.clone()
+    if seed % 3 == 0:
+        r[1] = 0.6 * r[0]
+        c[1] = c[0] + (r[0] - r[1]) * T(math.cos(seed), math.sin(seed))
+    if seed % 3 == 1:
+        c[0, 1] = r[0]
+    return pl.BoxWorld(world.low, world.high, c, r)
+
+
+def crossings(world):
+    """Where rims cross each other and walls, to rounding."""
+    middle, width = world.blocked()
+    i, _ = (width > 0).nonzero().mT
+    angle = torch.cat([(middle - width)[width > 0], (middle + width)[width > 0]])
+    points = world.rim_point(world.centers[i].repeat(2, 1), world.sizes[i].repeat(2), angle)
+    return points[world.segment_clearance(points, points) >= -1e-12]
+
+
+def awkward_points(world, seed):
+    """Where rims cross each other and walls, on rims, at contacts and beside them, and anywhere."""
+    r, (c, size) = g(seed), (world.centers, world.sizes)
+    points, free = world.M._vertices(torch.zeros(2, dtype=F64))
+    found = [world.sample(6, generator=r)]
+    for where in (points[free], crossings(world)):
+        found.append(where[torch.randperm(len(where), generator=r)[:8]])
+    which, angle = torch.randint(len(size), (8,), generator=r), 2 * math.pi * torch.rand(8, generator=r, dtype=F64)
+    found.append(world.rim_point(c[which], size[which] * (1 + 1e-15), angle))
+    for i in range(len(size)):
+        for j in range(i):
+            if size[i] > 0 and size[j] > 0 and abs(float((c[i] - c[j]).norm() - size[i] - size[j])) < 1e-9:
+                towards = math.atan2(float(c[j, 1] - c[i, 1]), float(c[j, 0] - c[i, 0]))
+                off = T(0.0, 1e-6, -1e-6, 1e-4, -1e-4, 0.01, -0.01)
+                found.append(world.rim_point(c[i].expand(7, 2), (size[i] * (1 + 1e-15)).expand(7), towards + off))
+    points = torch.cat(found)
+    return points[world.segment_clearance(points, points) >= -1e-12]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lengths_agree_with_an_independent_judge_from_above_and_below(seed):
+    """From below by polygons inside of the discs, from above by a path that the judge finds free."""
+    world = awkward_world(seed)
+    x = awkward_points(world, seed)
+    y = x[torch.randperm(len(x), generator=g(seed + 1))]
+    independent = judge(world)
+    exact, below = pl.ShortestPaths(world).distance(x, y), torch.from_numpy(independent.from_below(x.numpy(), y.numpy()))
+    assert torch.equal(torch.isfinite(exact), torch.isfinite(below))
+    some = torch.isfinite(exact)
+    assert (below <= exact + 1e-7)[some].all() and (exact <= 1.004 * below + 1e-7)[some].all()
+    path = pl.Exact(world).plan(x, y)
+    free = (world.segment_clearance(x, x) >= 0) & (world.segment_clearance(y, y) >= 0)  # else rounding moves them off a contact
+    assert torch.equal(path.certified[free], some[free])
+    assert not any(independent.collides(p) for p in path.points)
+    sure = free & some
+    assert (path.length >= exact - 1e-9)[sure].all() and (path.length <= 1.0005 * exact + 3e-3)[sure].all()
+
+
+def test_the_judge_finds_wrong_lengths():
+    """It must reject a length through a disc, and one that goes the longer way."""
+    world = pl.BoxWorld([0, 0], [4, 3], [[2, 1.4]], [0.9])
+    x, y = T([0.5, 1.5]), T([3.5, 1.5])
+    least, exact = float(judge(world).from_below(x.numpy(), y.numpy())[0]), float(pl.ShortestPaths(world).distance(x, y))
+    longer = float(pl.ShortestPaths(pl.BoxWorld([0, 0], [4, 3], [[2, 1.4], [2, 2.65]], [0.9, 0.38])).distance(x, y))
+    assert 3.0 < least <= exact < 1.004 * least < longer
+    assert judge(world).collides([[0.5, 1.5], [3.5, 1.5]]) and not judge(world).collides([[0.5, 1.5], [0.5, 2.9]])
+
+
+def test_paths_start_where_two_discs_cross():
+    world = pl.BoxWorld([0, 0], [4, 3], [[1.5, 1.5], [2.5, 1.5]], [0.625, 0.625])
+    length = pl.ShortestPaths(world).distance(T([2, 1.875]), T([2, 1.125]))
+    turn = math.pi - math.asin(0.375 / 0.625) - math.pi / 2  # from the notch along one disc to its top
+    around = 2 * 0.625 * turn + math.pi * 0.625  # over the top, half round the outside, and back below
+    assert torch.allclose(length, T(around), atol=1e-9)
+
+
+def test_a_disc_inside_of_another_changes_nothing():
+    x, y = T([2.6, 2.6]), T([2.6, 0.4])
+    alone = pl.ShortestPaths(pl.BoxWorld([0, 0], [4, 3], [[2, 1.5]], [1.0])).distance(x, y)
+    assert abs(float(alone) - 2.3595) < 1e-3
+    for across, radius in ((2.2, 0.8), (2.2, 0.8 + 1e-10), (2.2, 0.8 - 1e-10), (2.0, 1.0), (2.0, 0.3)):
+        world = pl.BoxWorld([0, 0], [4, 3], [[2, 1.5], [across, 1.5]], [1.0, radius])
+        assert torch.allclose(pl.ShortestPaths(world).distance(x, y), alone, atol=1e-8)
+        assert pl.Exact(world).plan(x, y).certified.all()
+
+
+@pytest.mark.parametrize("beside", [0.0, 1e-12, 1e-8, 1e-5, 1e-3, 0.1])
+@pytest.mark.parametrize("side", [1, -1])
+def test_starts_on_a_rim_beside_a_contact(beside, side):
+    """The gap is left on the side that the start is on; at the contact itself on either side."""
+    world = pl.BoxWorld([0, 0], [4, 3], [[1, 1.5], [2.25, 1.5]], [0.5, 0.75])
+    x = T([1 + 0.5 * math.cos(side * beside), 1.5 + 0.5 * math.sin(side * beside)])
+    up, down = T([1.5, 2.8]), T([1.5, 0.2])
+    near, far = pl.ShortestPaths(world).distance(x.expand(2, 2), torch.cat([up, down])).tolist()[::side]
+    assert abs(near - 1.3) < 0.15 and (far > 2.5 if beside > 1e-10 else abs(far - 1.3) < 0.15)
+
+
+@pytest.mark.parametrize("name", ["rect-overlap", "caps"])
+def test_lengths_are_as_continuous_as_distances(name):
+    """|d(x, y) - d(x', y)| <= |x - x'| where x sees x': also where rims cross and on rims, in the plane and on the sphere."""
+    world = WORLDS[name]()
+    M = world.M
+    angle = 2 * math.pi * torch.rand(40, generator=g(2), dtype=F64)
+    which = torch.randint(len(world.sizes), (40,), generator=g(3))
+    rims = M.project(world.rim_point(world.centers[which], world.sizes[which], angle))
+    x = torch.cat([crossings(world).repeat(25, 1), rims])
+    y, solver = world.sample(len(x), generator=g(4)), pl.ShortestPaths(world)
+    for far in (1e-7, 1e-3):
+        other = world.inflate(0.01).M.project(x) if far > 1e-5 else world.swollen(far).M.project(x)
+        seen = world.sees(x, other, 1e-12)
+        assert seen.double().mean() > 0.9
+        off = (solver.distance(x, y) - solver.distance(other, y)).abs() - world.distance(x, other)
+        assert (off[seen] <= 1e-8).all()
+
+
+def many(count, seed=0):
+    """Small discs that overlap here and there."""
+    r = g(seed)
+    radii = (0.1 + 0.4 * torch.rand(count, generator=r, dtype=F64)) * (8 / count) ** 0.5
+    return pl.BoxWorld([0, 0], [4, 3], T([4.0, 3.0]) * torch.rand(count, 2, generator=r, dtype=F64), radii)
+
+
+def test_two_hundred_and_fifty_six_discs():
+    """Certified paths, free for the judge, are as long as the exact lengths say; the shortest one is confirmed from below."""
+    world = many(256)
+    x, y = pairs(world, 300)
+    hidden = (~world.sees(x, y)).nonzero()[:, 0]
+    near = hidden[world.distance(x, y)[hidden].argsort()[[0, 1, 50, 100]]]
+    x, y = x[near], y[near]
+    length, path = pl.ShortestPaths(world).distance(x, y), pl.Exact(world).plan(x, y)
+    assert torch.isfinite(length).all() and path.certified.all()
+    assert (path.length >= length - 1e-9).all() and (path.length <= 1.002 * length).all()
+    free = Judge(world.low.tolist(), world.high.tolist(), [])
+    free.discs = torch.cat([world.centers, world.sizes[:, None]], 1).tolist()
+    assert not any(free.collides(p) for p in path.points)
+    # a disc that the path is too short to reach cannot matter; the others are few enough for the judge
+    some = world.distance(world.centers, x[0]) + world.distance(world.centers, y[0]) - 2 * world.sizes < length[0]
+    below = judge(world.among(world.centers[some], world.sizes[some])).from_below(x[:1].numpy(), y[:1].numpy())
+    assert int(some.sum()) < 20 and float(below[0]) <= float(length[0]) + 1e-7 <= 1.004 * float(below[0])
+
+
+def test_the_table_of_all_pairs_and_dijkstra_agree(monkeypatch):
+    from inbounds.planning import shortest
+
+    for seed in range(6):
+        world = awkward_world(seed) if seed % 2 else pl.random_worlds(1, (8, 12), seed=seed)[0]
+        x, y = pairs(world, 30)
+        dense = pl.ShortestPaths(world).solve(x, y)
+        monkeypatch.setattr(shortest, "DENSE", -1)
+        sparse = pl.ShortestPaths(world).solve(x, y)
+        monkeypatch.undo()
+        some = torch.isfinite(dense[0])
+        assert torch.allclose(dense[0], sparse[0]) and torch.allclose(dense[1][some], sparse[1][some], atol=1e-6)
+
+
+# --- what the flags mean -----------------------------------------------------------------------------------------
+def test_a_path_that_does_not_arrive_is_not_certified():
+    world = pl.load_world("rect")
+    x, y = blocked_pairs(world, 20, g())
+    path = pl.Certified(world, lambda a, b: 0 * a, max_steps=3).plan(x, y)
+    assert path.free.all() and not path.reached.any() and not path.certified.any()
+    collides = pl.OneStep(world).plan(x, y)
+    assert torch.equal(collides.certified, collides.reached & (collides.clearance >= 0).all(-1)) and not collides.certified.all()
+
+
+@pytest.mark.parametrize("name", ["rect-overlap", "rect", "sphere"])
+def test_around_leaves_and_enters_notches_without_a_fallback(name):
+    """From and to where snap puts points: the nearest free ones to points inside of obstacles, and where rims cross."""
+    world = WORLDS[name]()
+    r = g(5)
+    which = torch.randint(len(world.sizes), (150,), generator=r)
+    depth = world.sizes[which] * torch.rand(150, generator=r, dtype=F64)
+    inside = world.rim_point(world.centers[which], depth, 2 * math.pi * torch.rand(150, generator=r, dtype=F64))
+    snapped = world.M.project(inside.clamp(world.low, world.high) if world.dim == 2 else inside)
+    if name == "rect-overlap":
+        points, free = world.M._vertices(torch.zeros(2, dtype=F64))
+        snapped = torch.cat([snapped, points[free].repeat(10, 1)])
+    away = world.sample(len(snapped), generator=r)
+    planner = pl.Around(world, pl.load_sides())
+    for x, y in ((snapped, away), (away, snapped), (snapped, snapped.roll(1, 0))):
+        path = planner.plan(x, y)
+        promises(world, path, x, y)
+        assert path.certified.all()
+
+
+def test_absent_obstacles_do_not_count():
+    world = pl.load_world("rect")
+    centers, radii = torch.cat([world.centers, torch.ones(20, 2)]), torch.cat([world.sizes, torch.zeros(20)])
+    more = pl.BoxWorld(world.low, world.high, centers, radii)
+    x, y = pairs(world, 20)
+    paths = [pl.Around(w, pl.load_sides()).plan(x, y) for w in (world, more)]
+    assert paths[1].certified.all() and torch.allclose(paths[0].length, paths[1].length)
+    assert torch.allclose(pl.ShortestPaths(world).distance(x, y), pl.ShortestPaths(more).distance(x, y))
+
+
+@pytest.mark.parametrize("name", ["rect", "rect-overlap", "sphere", "caps"])
+def test_pulling_tight_shortens_roadmap_paths(name):
+    world = WORLDS[name]()
+    x, y = blocked_pairs(world, 40, g(6))
+    path = pl.Roadmap(world, 200).plan(x, y)
+    tight, shortest = pl.pull_tight(world, path), pl.ShortestPaths(world).distance(x, y)
+    promises(world, tight, x, y)
+    over = [float((p.length / shortest - 1)[path.reached].mean()) for p in (path, tight)]
+    assert (tight.length <= path.length + 1e-12).all() and over[1] < 0.3 * over[0]
+
+
+def test_pulling_tight_in_a_batch_of_worlds_and_no_rows():
+    worlds = pl.random_worlds(5, (3, 6), seed=3)
+    x, y = (worlds.sample(1, generator=g(s))[:, 0] for s in (1, 2))
+    path = pl.Around(worlds, pl.load_sides()).plan(x, y)
+    tight = pl.pull_tight(worlds, path)
+    assert (tight.length <= path.length + 1e-12).all() and torch.equal(tight.certified, path.certified)
+    with pytest.raises(ValueError, match="one path per world"):
+        pl.pull_tight(worlds, path[:2])
+    world = pl.load_world("rect")
+    assert not len(pl.pull_tight(world, pl.Exact(world).plan(x[:0], y[:0])).points)
+
+
+def test_roadmaps_among_balls_that_overlap_in_space():
+    """They ask for clearance alone; what asks for nearest free points says so."""
+    world = pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5, 0.5, 0.4], [0.5, 0.5, 0.6], [0.9, 0.5, 0.5]], [0.25, 0.25, 0.2])
+    x, y = T([0.1, 0.5, 0.5], [0.2, 0.2, 0.2]), T([0.5, 0.95, 0.5], [0.9, 0.1, 0.9])
+    path = pl.Roadmap(world, 300).plan(x, y)
+    promises(world, path, x, y)
+    assert path.certified.all()
+    for make in (lambda w: pl.Certified(w, lambda a, b: a), pl.OneStep):
+        with pytest.raises(ValueError, match=r"dimension 3 that touch, overlap or cut the box. Use Roadmap"):
+            make(world)
+    for snap in (True, False):
+        with pytest.raises(ValueError, match=r"start .* lies outside"):
+            pl.Roadmap(world, 20).plan(world.centers[:1], y[:1], snap=snap)
+    with pytest.raises(ValueError, match="cover the box"):
+        pl.Roadmap(pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5] * 3, [0.5] * 3], [2.0, 2.0]), 20)
+    with pytest.raises(ValueError, match="radii >= 0"):
+        pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5] * 3], [-0.2])
+
+
+def test_the_table_of_the_figure_compares_with_the_way_to_the_target():
+    from inbounds.paper.planning import _rows
+
+    world = pl.load_world("rect")
+    x, y = blocked_pairs(world, 5, g())
+    stopped = pl.Certified(world, lambda a, b: 0 * a, max_steps=1).plan(x, y)
+    rows = _rows("rect", "lazy", world, stopped, y)
+    assert [row[-1] for row in rows] == [round(v, 6) for v in pl.ShortestPaths(world).distance(x, y).tolist()]
+    assert not any(row[3] for row in rows)
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------
@@ -796,3 +1052,37 @@ def test_crosses_are_at_targets():
     ends(axes, pl.Exact(world).plan(x, y), y)
     _, reached, lost = (line.get_xydata().tolist() for line in axes.lines[before:])
     assert reached == y[1:].tolist() and lost == y[:1].tolist()
+
+
+def test_plan_for_a_robot_of_some_radius(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ends = ["plan", "--from", "0.3,0.3", "--to", "3.7,2.7", "--points", "points.csv", "--planner", "exact"]
+    assert main([*ends, "--radius", "0.2"]) == 0
+    assert "points.csv written" in capsys.readouterr().out
+    lines = (tmp_path / "points.csv").read_text().splitlines()
+    assert lines[0] == "path,point,x,y" and lines[1] == "0,0,0.3,0.3" and lines[-1].endswith(",3.7,2.7")
+    points = torch.tensor([[float(v) for v in line.split(",")[2:]] for line in lines[1:]], dtype=F64)
+    assert float(pl.load_world("rect").clearance(points).min()) >= 0.2 - 1e-12
+    for radius, words in (("-1", "not negative"), ("nan", "not negative"), ("5", "fits into the world"), ("0.4", "lies outside")):
+        assert main([*ends, "--radius", radius]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_plan_through_the_points_of_a_file(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stops.txt").write_text("# first the corner\n3.8, 0.2\n\n0.2,2.8  # then the other\n")
+    ends = ["plan", "--from", "0.2,0.2", "--to", "3.8,2.8", "--planner", "exact", "--points", "p.csv"]
+    assert main([*ends, "--through", "stops.txt", "--tight"]) == 0
+    assert "1 arrive and are certified" in capsys.readouterr().out
+    rows = [line.split(",")[2:] for line in (tmp_path / "p.csv").read_text().splitlines()[1:]]
+    assert rows.index(["3.8", "0.2"]) < rows.index(["0.2", "2.8"]) < rows.index(["3.8", "2.8"]) == len(rows) - 1
+    for text, words in (("", "has none"), ("1,2,3", "Line 1 of stops.txt asked for 2 numbers"), ("1,1", "snap"), ("a", "Line 1")):
+        (tmp_path / "stops.txt").write_text(text)
+        assert main([*ends, "--through", "stops.txt"]) == 2
+        assert words in capsys.readouterr().err
+    assert main([*ends, "--through", "nowhere.txt"]) == 2
+    assert "does not exist" in capsys.readouterr().err
+    (tmp_path / "w.json").write_text(json.dumps({"box": [[0, 0], [2, 1]], "discs": [[1, 0.5, 0.6]]}))
+    (tmp_path / "stops.txt").write_text("1.9,0.5")  # behind a wall, and back
+    assert main(["plan", "--world", "w.json", "--from", "0.1,0.5", "--to", "0.1,0.4", "--through", "stops.txt"]) == 1
+    assert "no way found" in capsys.readouterr().out

@@ -104,12 +104,17 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="target", metavar="X,Y", help="target")
     parser.add_argument("--pairs", type=positive, metavar="N", help="without --from: random pairs (8)")
     parser.add_argument(
+        "--through", metavar="FILE", help="points to visit on the way, in this order: numbers like 0.5,2 in lines"
+    )
+    parser.add_argument("--radius", type=float, metavar="R", help="of the robot: its centre stays R away from everything (0)")
+    parser.add_argument(
         "--planner",
         choices=("sides", "direction", "paper", "closed-form", "roadmap", "exact"),
         help="direction and paper are trained first, half a minute (sides)",
     )
     parser.add_argument("--snap", action="store_true", help="move points inside obstacles to the nearest free ones")
     parser.add_argument("--tight", action="store_true", help="pull the paths tight")
+    parser.add_argument("--points", metavar="FILE", help="write the way points of the paths: .csv with path, point, x, y")
     parser.add_argument("--animate", action="store_true", help="write a GIF")
     parser.add_argument("--seed", type=int, default=0, help="of pairs and training (%(default)s)")
     parser.add_argument("-o", "--out", metavar="FILE", help="the picture (path.png, with --animate path.gif)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from pathlib import Path as File
 
 import torch
@@ -61,7 +60,7 @@ def run(args) -> int:
             colliding = int((path.clearance < 0).any(-1).sum())
             axes = panel(figure, 221 + 2 * row + column, world, f"{title}: {colliding} of {count} paths collide")
             paths(axes, world, path, y)
-            rows += _rows(name, title, world, path)
+            rows += _rows(name, title, world, path, y)
     key = [
         Line2D([], [], marker="o", color="black", mfc="white", ls="", label="start"),
         Line2D([], [], marker="x", color="black", ls="", label="target"),
@@ -81,10 +80,10 @@ def run(args) -> int:
     return 0
 
 
-def _rows(name: str, title: str, world: World, path: Path) -> list[list]:
-    shortest = ShortestPaths(world).distance(path.points[:, 0], path.points[:, -1]).tolist()
+def _rows(name: str, title: str, world: World, path: Path, y: Tensor) -> list[list]:
+    """`shortest` is the exact length from the start to the target y, also for paths that stop short of it. inf: no way."""
+    shortest = ShortestPaths(world).distance(path.points[:, 0], y).tolist()
     return [
         [name, title, k, bool(path.reached[k]), int((path.clearance[k] < 0).sum()), round(float(path.length[k]), 6), round(s, 6)]
         for k, s in enumerate(shortest)
-        if math.isfinite(s)
     ]

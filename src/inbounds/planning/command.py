@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path as File
 
 import torch
@@ -14,7 +17,7 @@ from torch import Tensor
 
 from ..extras import needed_for
 from .learning import Progress, train_direction, train_one_step
-from .path import Path, pull_tight
+from .path import Path, joined, pull_tight
 from .planners import Certified, Exact, OneStep, Planner, inflated, roadmap
 from .random_worlds import random_worlds
 from .roadmap import Roadmap
@@ -22,6 +25,7 @@ from .shortest import ShortestPaths
 from .sides import Around, load_sides, save_sides, train_sides
 from .worlds import World, load_world
 
+NOT_WITH_TRAIN = ("world", "random", "pairs", "through", "radius", "planner", "snap", "tight", "points", "animate", "out")
 # errors speak of Python; here one types options
 OPTIONS = {"Use Roadmap(world)": "Use --planner roadmap", "pass snap=True": "add --snap", "snap=True": "--snap"}
 
@@ -38,26 +42,29 @@ def run(args) -> int:
 
 
 def plan(args) -> int:
-    world = _world(args)
-    out = _picture(args, world)
+    true = _world(args)
+    out = _picture(args, true)
+    world = _for_robot(true, args.radius)
     x, y = _pairs(args, world)
+    stops = [x, *_through(args.through, world, len(x)), y]
     planner = PLANNERS[args.planner or "sides"](world, args.seed, _progress())
     with warnings.catch_warnings(record=True) as notices:
         warnings.simplefilter("always")
         start = time.perf_counter()
-        path = planner.plan(x, y, snap=args.snap)
+        legs = [planner.plan(a, b, snap=args.snap) for a, b in pairwise(stops)]
         seconds = time.perf_counter() - start
-        if args.tight:
-            path = pull_tight(world, path)
-    for notice in notices:
-        print(f"note: {notice.message}", file=sys.stderr)
-    _print(world, path, y, seconds)
+        path = joined(world, [pull_tight(world, leg) for leg in legs] if args.tight else legs)
+    for text in dict.fromkeys(str(notice.message) for notice in notices):
+        print(f"note: {text}", file=sys.stderr)
+    _print(world, path, legs, y, seconds)
+    if args.points is not None:
+        _write_points(path, File(args.points))
     if out is not None:
         from .drawing import animate, draw
 
-        (animate if args.animate else draw)(world, path, out, targets=y)
+        (animate if args.animate else draw)(true, path, out, targets=y)
         print(f"{out} written.")
-    return 0 if bool((path.reached & path.certified).all()) else 1
+    return 0 if bool(path.certified.all()) else 1
 
 
 def train(args) -> int:
@@ -65,7 +72,7 @@ def train(args) -> int:
     with needed_for("inbounds plan --train"):
         from safetensors import SafetensorError
 
-    given = {f"--{k}": getattr(args, k) for k in ("world", "random", "pairs", "planner", "snap", "tight", "animate", "out")}
+    given = {f"--{k}": getattr(args, k) for k in NOT_WITH_TRAIN}
     given |= {"--from": args.start, "--to": args.target}
     beside = [name for name, value in given.items() if value is not None and value is not False]
     if beside:
@@ -111,6 +118,46 @@ def _world(args) -> World:
     return random_worlds(1, seed=args.random)[0] if args.random is not None else load_world(args.world or "rect")
 
 
+def _for_robot(world: World, radius: float | None) -> World:
+    """Where the centre of a robot of that radius may go."""
+    if radius is None:
+        return world
+    if not (math.isfinite(radius) and radius >= 0):
+        raise ValueError(f"--radius asked for a number that is not negative, got {radius:g}.")
+    try:
+        return world.grown(radius)
+    except ValueError as error:
+        raise ValueError(f"--radius asked for a robot that fits into the world, got {radius:g}: {error}") from None
+
+
+def _through(file: str | None, world: World, rows: int) -> list[Tensor]:
+    """The points of a file, one after the other, for every row."""
+    if file is None:
+        return []
+    if not File(file).is_file():
+        raise ValueError(f"--through asked for a file with a point in every line, got {file}, which does not exist.")
+    try:
+        lines = [line.partition("#")[0].strip() for line in File(file).read_text().splitlines()]
+    except UnicodeDecodeError:
+        raise ValueError(f"--through asked for a text file with lines like 0.5,2, got {file}, which is not text.") from None
+    found = [_point(line, world, f"Line {k} of {file}") for k, line in enumerate(lines, 1) if line]
+    if not found:
+        raise ValueError(f"--through asked for a file with a point in every line, got {file}, which has none.")
+    return [p.expand(rows, -1) for p in found]
+
+
+def _write_points(path: Path, file: File) -> None:
+    """One line for every way point; copies at the end of shorter paths are left out."""
+    names = "xyz" if path.points.shape[-1] <= 3 else [f"x{k}" for k in range(1, path.points.shape[-1] + 1)]
+    with open(file, "w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["path", "point", *names[: path.points.shape[-1]]])
+        for row, points in enumerate(path.points.tolist()):
+            different = [points[0], *(q for p, q in pairwise(points) if p != q)]
+            writer.writerows([row, k, *p] for k, p in enumerate(different))
+    print(f"{file} written.")
+
+
 def _picture(args, world: World) -> File | None:
     """Where it goes; None if there is none to draw."""
     out = args.out if args.out is not None else "path.gif" if args.animate else "path.png"
@@ -149,8 +196,13 @@ def _point(text: str, world: World, name: str) -> Tensor:
     return torch.tensor([numbers], dtype=torch.float64)
 
 
-def _print(world: World, path: Path, y: Tensor, seconds: float) -> None:
-    shortest = ShortestPaths(world).distance(path.points[:, 0], path.points[:, -1]).tolist() if world.is_surface else []
+def _print(world: World, path: Path, legs: list[Path], y: Tensor, seconds: float) -> None:
+    """Lengths are compared with the shortest way to the target, or to where a planner that never quite gets there ended."""
+    shortest = []
+    if world.is_surface:
+        solver = ShortestPaths(world)
+        each = [solver.distance(leg.points[:, 0], leg.points[:, -1]) for leg in legs]
+        shortest = torch.stack(each).sum(0).tolist()
     for k in range(len(path.points)):
         end = path.points[k, -1] if bool(path.reached[k]) else y[k]
         a, b = (", ".join(f"{v:.4g}" for v in p.tolist()) for p in (path.points[k, 0], end))
@@ -162,7 +214,7 @@ def _print(world: World, path: Path, y: Tensor, seconds: float) -> None:
         free = f"free by {least:.2g}" if least >= 0 else f"COLLIDES, {-least:.2g} deep"
         note = ", by the roadmap" if bool(path.fallback[k]) else ""
         print(f"({a}) -> ({b}): length {length:.5g}{ratio}; {free}{note}")
-    print(f"{len(path.points)} paths in {seconds:.2f} s; {int((path.reached & path.certified).sum())} arrive and are certified.")
+    print(f"{len(path.points)} paths in {seconds:.2f} s; {int(path.certified.sum())} arrive and are certified.")
 
 
 def _progress() -> Progress | None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..kernels.vectors import norm
+from .contacts import Contacts
 from .path import Path, padded
-from .queries import departures, ready
+from .queries import departures, ready, ways_out
 from .roadmap import Roadmap
+from .routes import Arc
 from .shortest import ShortestPaths
 from .worlds import World
 
 Policy = Callable[[Tensor, Tensor], Tensor]  # x, y -> direction to go, (rows, n)
 ARRIVED = 0.05  # units; the paper's kind of planner never quite gets there
+THICKER = 1e-8  # units: more than what counts as closed, so that what the solver sees is free
+ROWS = 256  # queries that are searched at once
 
 
 class Planner(Protocol):
@@ -33,7 +39,7 @@ Fallback = Callable[[World], Planner]
 
 def rescue(path: Path, world: World, x: Tensor, y: Tensor, fallback: Fallback | None) -> Path:
     """Rows that do not arrive, planned again: by one planner for all of them, in a batch of worlds by one for equal worlds."""
-    lost = (~(path.reached & path.certified)).nonzero()[:, 0]
+    lost = (~path.certified).nonzero()[:, 0]
     if fallback is None or not len(lost):
         return path
     if world.centers.dim() > 2:
@@ -44,10 +50,15 @@ def rescue(path: Path, world: World, x: Tensor, y: Tensor, fallback: Fallback | 
         lost = torch.cat(groups)
     else:
         others = [fallback(world).plan(x[lost], y[lost])]
+    return replaced(path, world, lost, others)
+
+
+def replaced(path: Path, world: World, rows: Tensor, others: list[Path]) -> Path:
+    """With these rows taken from other paths, one after the other."""
     k = max(path.points.shape[1], *(p.points.shape[1] for p in others))
-    points = padded(path.points, k).index_copy(0, lost, torch.cat([padded(p.points, k) for p in others]))
-    reached = path.reached.index_copy(0, lost, torch.cat([p.reached for p in others]))
-    return Path.of(world, points, reached, torch.zeros_like(reached).index_fill(0, lost, True))
+    points = padded(path.points, k).index_copy(0, rows, torch.cat([padded(p.points, k) for p in others]))
+    reached = path.reached.index_copy(0, rows, torch.cat([p.reached for p in others]))
+    return Path.of(world, points, reached, path.fallback.index_fill(0, rows, True))
 
 
 def roadmap(world: World, nodes: int = 1000, seed: int = 0) -> Fallback:
@@ -63,6 +74,7 @@ class OneStep:
     """
 
     def __init__(self, world: World, g: Callable[[Tensor, Tensor], Tensor] | None = None, lam: float = 9.0, steps: int = 200):
+        world.need_projection("OneStep")
         self.world, self.steps = world, steps
         self.g = g or (lambda x, y: (y + lam * x) / (1 + lam))
 
@@ -80,22 +92,89 @@ class OneStep:
 
 
 class Exact:
-    """Shortest paths in short steps, on obstacles inflated by a hair: certified, and longer by as much. corner: 0.02 units."""
+    """Shortest paths, read off the graph of tangents and arcs in one go. Certified, and longer by a hair.
+
+    The graph is that of obstacles that are thicker by 1e-8 units, so that rounding does no harm; arcs become polygons around them
+    with sides of at most `corner`, 0.02 units. Where such a polygon meets another obstacle, in a narrow passage, its sides are
+    made shorter. Rows without a way stay where they are. Passages narrower than 3e-8 units are closed.
+    """
 
     def __init__(self, world: World, corner: float | None = None):
         world.need_one("Exact")
-        self.world, self.solver = world, ShortestPaths(world)
+        world.need_surface("Exact")
+        self.world, self.inner = world, world.swollen(THICKER * world.unit)
+        self.solver, self.contacts = ShortestPaths(self.inner), Contacts(world, 2e-9 * world.scale)
         self.corner = 0.02 * world.unit if corner is None else corner
 
     @torch.no_grad()
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
-        """By steps along exact directions; rows without a way stay where they are."""
         x, y = ready(self.world, x, y, snap)
-        ways = torch.isfinite(self.solver.distance(x, y)).nonzero()[:, 0]
-        steps = Certified(self.world, lambda a, b: self.solver.solve(a, b)[1], self.corner, max_steps=2000)
-        path = steps.plan(x[ways], y[ways])
-        points = x[:, None].expand(-1, path.points.shape[1], -1).index_copy(0, ways, path.points)
-        return Path.of(self.world, points, torch.zeros(len(x), dtype=torch.bool).index_copy(0, ways, path.reached))
+        start = departures(self.world, x, y)
+        a, b, length = self._ends(start, y)
+        straight = self._sees(start, y)
+        reached = torch.isfinite(length) | straight
+        ways = (~straight & reached).nonzero()[:, 0]
+        arcs = self._arcs(a[ways], b[ways])
+        middle, todo = {}, dict(zip(ways.tolist(), arcs, strict=True))
+        for corner in (self.corner, self.corner / 8, self.corner / 64):
+            for k, route in todo.items():
+                middle[k] = torch.cat([a[k, None], *(self._polygon(arc, corner) for arc in route), b[k, None]])
+            todo = {k: todo[k] for k in todo if not bool(self.world.sees(middle[k][:-1], middle[k][1:]).all())}
+            if not todo:
+                break
+        reached[list(todo)] = False
+        most = max([len(p) for k, p in middle.items() if k not in todo], default=0)
+        points = [x] if start is x else [x, start]
+        points = torch.stack([*points, *[points[-1]] * most, torch.where(reached[:, None], y, points[-1])], 1)
+        for k in middle.keys() - todo.keys():
+            points[k, -1 - most : -1] = padded(middle[k], most)
+        return Path.of(self.world, points, reached)
+
+    def _sees(self, a: Tensor, b: Tensor) -> Tensor:
+        """Certified, and through no contact."""
+        return self.world.sees(a, b) & ~self.contacts.crossed(a, b)
+
+    def _ends(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where paths enter and leave the free space of thicker obstacles, and the least length between.
+
+        A start on a rim moves to the nearest free point. Where two obstacles touch there is one on either side.
+        """
+        starts, targets = self._inside(x), self._inside(y)
+        a, b, best = starts[0], targets[0], torch.full_like(x[:, 0], torch.inf)
+        for k, (p, q) in enumerate(product(starts, targets)):
+            rows = self._sees(x, p) & self._sees(q, y)
+            if k:  # most have no second point
+                rows &= (p != starts[0]).any(1) | (q != targets[0]).any(1)
+            length = torch.full_like(best, torch.inf)
+            length[rows] = self.solver.distance(p[rows], q[rows])
+            length = length + self.world.distance(x, p) + self.world.distance(q, y)
+            shorter = (length < best)[:, None]
+            a, b, best = torch.where(shorter, p, a), torch.where(shorter, q, b), torch.minimum(best, length)
+        return a, b, best
+
+    def _inside(self, x: Tensor) -> list[Tensor]:
+        """Points of the free space of thicker obstacles, near to x, by which a path can leave it: x itself if it is one."""
+        near = (self.inner.segment_clearance(x, x) < 0).nonzero()[:, 0]
+        if not len(near):
+            return [x]
+        return [x.index_copy(0, near, p) for p in ways_out(self.inner, x[near], THICKER * self.world.unit)]
+
+    def _arcs(self, a: Tensor, b: Tensor) -> list[list[Arc]]:
+        """Of the shortest way from a to b, none where it is straight."""
+        if not len(a):
+            return []
+        straight = self.inner.sees(a, b, self.solver.tol).tolist()
+        found = [arcs for part in zip(a.split(ROWS), b.split(ROWS), strict=True) for arcs in self.solver.routes.arcs(*part)]
+        return [[] if seen or arcs is None else arcs for seen, arcs in zip(straight, found, strict=True)]
+
+    def _polygon(self, arc: Arc, corner: float) -> Tensor:
+        """Corners outside of the rim, whose sides touch it: (k, n)."""
+        r = self.inner.sizes[arc.obstacle]
+        sides = max(1, math.ceil(arc.sweep / min(0.2, corner / float(self.inner.rim_speed(r)))))
+        step = arc.sweep / sides
+        angle = arc.start + arc.side * step * (torch.arange(sides, dtype=torch.float64) + 0.5)
+        far = self.inner.outer_corner(r, torch.tensor(0.5 * step, dtype=torch.float64)).expand(sides)
+        return self.inner.rim_point(self.inner.centers[arc.obstacle].expand(sides, -1), far, angle)
 
 
 class Certified:
@@ -112,6 +191,7 @@ class Certified:
         world.need_one("Certified")
         self.world, self.policy, self.max_steps, self.fallback = world, policy, max_steps, fallback
         self.step, self.inner = inflated(world, step)
+        self.inner.need_projection("Certified")
 
     @torch.no_grad()
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:

@@ -35,6 +35,23 @@ def departures(world: World, x: Tensor, y: Tensor) -> Tensor:
     return x.index_copy(0, rows, torch.where(free[:, None], via, start))
 
 
+def ways_out(inner: World, x: Tensor, margin: float) -> list[Tensor]:
+    """For points of a world that lie inside of its obstacles when these are thicker by margin, `inner`: points outside of them.
+
+    The nearest one; and those on either side along the nearest rim. At a contact there is no other way: the gap is narrow and
+    bends, but its tangent leads out of it. x (rows, n), inner one world or one per row.
+    """
+    if not inner.sizes.shape[-1]:
+        return [inner.M.project(x)]
+    centers, sizes = inner.centers.expand(len(x), -1, -1), inner.sizes.expand(len(x), -1)
+    spread = x[:, None].expand(centers.shape)
+    nearest = torch.where(sizes > 0, inner.distance(spread, centers) - sizes, torch.inf).argmin(1)
+    along = inner.left(x, inner.direction(x, centers[torch.arange(len(x)), nearest]))
+    far = 3 * (margin * sizes.amax(1, keepdim=True).clamp(min=inner.scale)).sqrt()
+    found = torch.stack([x, inner.move(x, far * along), inner.move(x, -far * along)])
+    return list(inner.M.project(found))
+
+
 def _free(world: World, p: Tensor, what: str, snap: bool) -> Tensor:
     if not bool(torch.isfinite(p).all()):
         row = int((~torch.isfinite(p)).any(-1).nonzero()[0])
@@ -43,6 +60,12 @@ def _free(world: World, p: Tensor, what: str, snap: bool) -> Tensor:
     inside |= world.off(p) > 1e-6
     if not bool(inside.any()):
         return p
+    if not world.projects:
+        row = int(inside.nonzero()[0])
+        raise ValueError(
+            f"plan asked for free points, but the {what} {[round(v, 4) for v in p[row].tolist()]} (row {row}) lies outside the "
+            f"free space. Move it: where balls of dimension {world.dim} meet, snap=True cannot, the nearest one is not known."
+        )
     moved = world.M.project(p)
     far = world.distance(p, moved) if world.dim == 2 else (moved - p).norm(dim=-1)
     far = torch.where(inside, far, 0.0)

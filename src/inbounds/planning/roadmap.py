@@ -8,14 +8,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..extras import needed_for
+from .graphs import dijkstra
 from .path import Path
 from .queries import ready
 from .worlds import SphereWorld, World
 
 
 class Roadmap:
-    """Planner. Half of the nodes are uniform, the others lie close to obstacles, where narrow passages are."""
+    """Planner that asks for clearance alone: balls may overlap in any dimension.
+
+    Half of the nodes are uniform, the others lie close to obstacles, where narrow passages are.
+    """
 
     def __init__(self, world: World, nodes: int = 1000, seed: int = 0):
         world.need_one("Roadmap")
@@ -46,9 +49,6 @@ class Roadmap:
     @cached_property
     def lengths(self) -> Tensor:
         """Between all nodes."""
-        with needed_for("Planning on a roadmap"):
-            from scipy.sparse.csgraph import dijkstra
-
         return torch.from_numpy(dijkstra(self.edges.numpy(), directed=False))
 
     def _ends(self, x: Tensor) -> Tensor:
@@ -79,9 +79,6 @@ class Roadmap:
 
     def _route(self, out: Tensor, back: Tensor) -> list[int]:
         """The nodes of a shortest way; empty if there is none. out, back: lengths from start and target to nodes, inf: hidden."""
-        with needed_for("Planning on a roadmap"):
-            from scipy.sparse.csgraph import dijkstra
-
         n = len(self.nodes)
         graph = torch.zeros(n + 2, n + 2, dtype=torch.float64)
         graph[:n, :n] = self.edges

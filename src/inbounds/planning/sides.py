@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ..extras import needed_for
 from .learning import Progress, descend, mlp
-from .path import Path
-from .planners import Fallback, rescue
-from .queries import departures, ready
+from .path import Path, over_own_points, padded
+from .planners import Fallback, replaced, rescue
+from .queries import departures, ready, ways_out
 from .random_worlds import random_caps, random_worlds
 from .shortest import ShortestPaths
 from .worlds import TURN, World
@@ -139,8 +139,9 @@ class SideNet(nn.Module):
 class Around:
     """Planner: straight to y where y is seen, else the way that the network likes best. Every move is checked in closed form.
 
-    Chords of the inflated rims miss the true obstacles, tangents are checked; a row without open way, or that does not arrive, is
-    planned again by `fallback`. x, y (rows, n); with a batch of worlds, one per row. step: 0.2 units.
+    Chords of the inflated rims miss the true obstacles, tangents are checked. Starts and targets in notches, where obstacles
+    meet, are left and entered by the nearest point outside of the inflated ones. A row without open way, or that does not arrive,
+    is planned again by `fallback`. x, y (rows, n); with a batch of worlds, one per row. step: 0.2 units.
     """
 
     def __init__(
@@ -152,8 +153,9 @@ class Around:
         fallback: Fallback | None = None,
     ):
         world.need_surface("Around")
-        if world.sizes.shape[-1] > MOST:
-            raise ValueError(f"Around asked for at most {MOST} obstacles, got {world.sizes.shape[-1]}. Use Roadmap(world).")
+        count = int((world.sizes > 0).sum(-1).max()) if world.sizes.numel() else 0  # those of size 0 are absent
+        if count > MOST:
+            raise ValueError(f"Around asked for at most {MOST} obstacles, got {count}. Use Roadmap(world).")
         self.world, self.net, self.max_steps, self.fallback = world, net, max_steps, fallback
         self.step = 0.2 * world.unit if step is None else step
 
@@ -162,27 +164,45 @@ class Around:
         x, y = ready(self.world, x, y, snap)
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
         step, taken = true.safe_steps(self.step), torch.zeros(len(x), 2 * true.sizes.shape[-1], dtype=torch.bool)
-        ends, last, now = exits(true.inflate(step)), torch.full((len(x),), -1), departures(true, x, y)
-        points, reached, live = [x] if now is x else [x, now], torch.zeros(len(x), dtype=torch.bool), torch.arange(len(x))
+        inner, last, start = true.inflate(step), torch.full((len(x),), -1), departures(true, x, y)
+        ends, door, gate = exits(inner), nearby(true, inner, start, y), nearby(true, inner, y, start)
+        points = [p for p, before in ((x, None), (start, x), (door, start)) if p is not before]
+        reached, astray, live, now = *torch.zeros(2, len(x), dtype=torch.bool), torch.arange(len(x)), door
         for _ in range(self.max_steps):
             seen = true[live].sees(now, y[live])
-            following, stuck = y[live].clone(), torch.zeros_like(seen)
-            hidden = (~seen).nonzero()[:, 0]
+            near = seen if gate is y else true[live].sees(now, gate[live])
+            following, stuck = torch.where(seen[:, None], y[live], gate[live]), torch.zeros_like(seen)
+            hidden = (~seen & ~near).nonzero()[:, 0]
             if len(hidden):
                 rows = live[hidden]
                 w, s = true[rows], step[rows]
-                ways = Ways.at(w, w.inflate(s), now[hidden], y[rows], s, ends[rows])
-                following[hidden], stuck[hidden] = self._choose(w, ways, now[hidden], taken, last, rows)
+                ways = Ways.at(w, w.inflate(s), now[hidden], gate[rows], s, ends[rows])
+                following[hidden], stuck[hidden] = self._choose(w, ways, now[hidden], taken, last, astray, rows)
             points.append(points[-1].index_copy(0, live, following))
             reached[live[seen]] = True
             live, now = live[~seen & ~stuck], following[~seen & ~stuck]
             if not len(live):
                 break
-        return rescue(Path.of(self.world, torch.stack(points, 1), reached), self.world, x, y, self.fallback)
+        found = torch.stack(points, 1)
+        if bool(astray.any()):  # detours are cut short
+            found[astray] = padded(over_own_points(true[astray], found[astray]), found.shape[1])
+        path = rescue(Path.of(self.world, found, reached), self.world, x, y, self.fallback)
+        lost = (~path.certified & ((door != start) | (gate != y)).any(1)).nonzero()[:, 0]
+        if self.fallback is None or not len(lost):
+            return path
+        patient = Around(true[lost], self.net, self.step, self.max_steps)  # out of notches that the fallback does not see out of
+        return replaced(path, self.world, lost, [patient.plan(x[lost], y[lost])])
 
-    def _choose(self, w: World, ways: Ways, x: Tensor, taken: Tensor, last: Tensor, rows: Tensor):
-        """Where to, and which rows are lost: no way is open, or the best was taken before. Back along a rim only in dead ends."""
+    def _choose(self, w: World, ways: Ways, x: Tensor, taken: Tensor, last: Tensor, astray: Tensor, rows: Tensor):
+        """Where to, and which rows are lost: no way is open, or the best was taken before. Back along a rim only in dead ends.
+
+        Without a fallback the best way that was not taken before is tried, too, before a row is lost; it has gone astray.
+        """
         score = self.net(ways, w.sizes > 0).flatten(1)
+        if self.fallback is None:
+            again = taken[rows] & ~ways.there.flatten(1)
+            astray[rows] |= again.gather(1, score.argmax(1, keepdim=True))[:, 0]
+            score = score.masked_fill(again, -torch.inf)
         back, each = (last[rows] ^ 1).clamp(min=0), torch.arange(len(rows))
         turned = (last[rows] >= 0) & ways.there.flatten(1)[each, back]
         score[each[turned], back[turned]] -= 100  # only out of a dead end
@@ -192,6 +212,22 @@ class Around:
         taken[rows[arrives], best[arrives]] = True
         last[rows] = best
         return torch.where(stuck[:, None], x, ways.next.flatten(1, 2)[each, best]), stuck
+
+
+def nearby(true: World, inner: World, x: Tensor, y: Tensor) -> Tensor:
+    """x, or a point near to it outside of inflated obstacles, where paths can go along rims: for points in notches and on rims.
+
+    Only where x sees one and does not see y: x itself otherwise. (rows, n), one world per row.
+    """
+    rows = ((inner.segment_clearance(x, x) < 0) & ~true.sees(x, y)).nonzero()[:, 0]
+    if not len(rows):
+        return x
+    here, w = x[rows], true[rows]
+    best, moved = torch.full_like(here[:, 0], math.inf), here
+    for p in ways_out(inner[rows], here, 0.004 * true.unit):  # the margin of safe_steps
+        cost = torch.where(w.sees(here, p), w.distance(here, p) + w.distance(p, y[rows]), math.inf)
+        moved, best = torch.where((cost < best)[:, None], p, moved), torch.minimum(cost, best)
+    return x.index_copy(0, rows, moved)
 
 
 def one_per_row(world: World, rows: int) -> World:

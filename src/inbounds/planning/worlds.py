@@ -39,6 +39,10 @@ class World(ABC):
     def __getitem__(self, rows) -> World:
         """Some of a batch of worlds."""
 
+    @abstractmethod
+    def among(self, centers: Tensor, sizes: Tensor) -> World:
+        """The same bounds with other obstacles, which are not checked."""
+
     @property
     def dim(self) -> int:
         return self.centers.shape[-1]
@@ -111,11 +115,11 @@ class World(ABC):
 
     @abstractmethod
     def grown(self, margin: float) -> World:
-        """Every obstacle and wall thicker by margin."""
+        """Every obstacle and wall thicker by margin: where the centre of a robot of that radius may go."""
 
-    @abstractmethod
     def swollen(self, margin: float) -> World:
         """Every obstacle thicker by margin."""
+        return self.among(self.centers, torch.where(self.sizes > 0, self.sizes + margin, 0.0))
 
     # --- rims, in the plane and on the sphere -------------------------------------------------------------
     @property
@@ -126,6 +130,18 @@ class World(ABC):
     def need_surface(self, what: str) -> None:
         if not self.is_surface:
             raise ValueError(f"{what} asked for the plane or the sphere, got a box of dimension {self.dim}. Use Roadmap(world).")
+
+    @property
+    def projects(self) -> bool:
+        """Whether the nearest free point is known in closed form."""
+        return True
+
+    def need_projection(self, what: str) -> None:
+        if not self.projects:
+            raise ValueError(
+                f"{what} asked for a world in which the nearest free point is known, got balls of dimension {self.dim} that "
+                "touch, overlap or cut the box. Use Roadmap(world)."
+            )
 
     def need_one(self, what: str) -> None:
         if self.centers.dim() > 2:
@@ -153,8 +169,26 @@ class World(ABC):
         """Length of the rim per radian."""
 
     @abstractmethod
-    def blocked(self) -> tuple[Tensor, Tensor]:
-        """Which part of rim i obstacle or wall k hides: middle and half width of the angle, (*worlds, m, k); -1: nothing."""
+    def outer_corner(self, r: Tensor, half: Tensor) -> Tensor:
+        """Distance from the centre at which the tangents to two points of the rim meet, which are 2 half apart."""
+
+    @abstractmethod
+    def blocked(self, gap: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Which part of rim i obstacle or wall k hides: middle and half width of the angle, (*worlds, m, k); -1: nothing.
+
+        What is at most `gap` away from the rim touches it, and hides a point: half width 0.
+        """
+
+    @abstractmethod
+    def feet(self, c: Tensor, r: Tensor) -> Tensor:
+        """Points behind each wall, as far as r, on the shortest way from c to it: (*batch, walls, n)."""
+
+    @abstractmethod
+    def crosses(self, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        """Whether the straight way from a to b goes from one side of the straight way p to q to the other, between p and q.
+
+        An end that lies on p q, to 1e-12 of the world's size, is on neither side.
+        """
 
     # --- everything else follows -------------------------------------------------------------------------
     def segment_clearance(self, a: Tensor, b: Tensor) -> Tensor:
@@ -224,7 +258,31 @@ class BoxWorld(World):
             _finite("BoxWorld", low=low, high=high, centers=self.centers, radii=self.sizes)
             if not bool((low < high).all()):
                 raise ValueError(f"BoxWorld asked for low < high, got low={low.tolist()}, high={high.tolist()}.")
-            assert self.M is not None  # bad numbers are told where they are given
+            if bool((self.sizes < 0).any()):
+                raise ValueError(f"BoxWorld asked for radii >= 0 (0 = absent), got {self.sizes.tolist()}.")
+            assert self.dim != 2 or self.M is not None  # bad numbers are told where they are given
+
+    @cached_property
+    def projects(self) -> bool:
+        try:
+            return self.M is not None
+        except ValueError:  # in higher dimensions, where balls meet each other or the walls
+            return False
+
+    def sample(self, *batch, generator=None, dtype=torch.float64):
+        if self.projects:
+            return super().sample(*batch, generator=generator, dtype=dtype)
+        shape = (*self.centers.shape[:-2], *batch, self.dim)
+        x = torch.full(shape, math.nan, dtype=dtype)
+        for _ in range(1000):
+            bad = ~(self.segment_clearance(x, x) >= 0)
+            if not bool(bad.any()):
+                return x
+            drawn = self.low + (self.high - self.low) * torch.rand(shape, generator=generator, dtype=torch.float64)
+            x = torch.where(bad[..., None], drawn.to(dtype), x)
+        raise ValueError(
+            "BoxWorld asked for a free space that a thousand random points find, the balls cover the box. Shrink them."
+        )
 
     @cached_property
     def M(self):
@@ -233,7 +291,10 @@ class BoxWorld(World):
         )
 
     def __getitem__(self, rows):
-        return BoxWorld(self.low, self.high, self.centers[rows], self.sizes[rows], eager_check=False)
+        return self.among(self.centers[rows], self.sizes[rows])
+
+    def among(self, centers, sizes):
+        return BoxWorld(self.low, self.high, centers, sizes, eager_check=False)
 
     @property
     def wrapped(self) -> Tensor:
@@ -276,15 +337,11 @@ class BoxWorld(World):
         half = 0.5 * torch.as_tensor(step, dtype=torch.float64)
         half = half[..., None] if half.dim() else half
         radii = torch.where(self.sizes > 0, torch.hypot(self.sizes, half), 0.0)
-        return BoxWorld(self.low, self.high, self.centers, radii, eager_check=False)
+        return self.among(self.centers, radii)
 
     def grown(self, margin):
         radii = torch.where(self.sizes > 0, self.sizes + margin, 0.0)
         return BoxWorld(self.low + margin, self.high - margin, self.centers, radii)
-
-    def swollen(self, margin):
-        radii = torch.where(self.sizes > 0, self.sizes + margin, 0.0)
-        return BoxWorld(self.low, self.high, self.centers, radii, eager_check=False)
 
     # --- rims: circles in the plane ----------------------------------------------------------------------
     @property
@@ -317,19 +374,36 @@ class BoxWorld(World):
     def rim_speed(self, r):
         return r
 
-    def blocked(self) -> tuple[Tensor, Tensor]:
+    def outer_corner(self, r, half):
+        return r / half.cos()
+
+    def feet(self, c, r):
+        low, high = (torch.diag_embed(bound - c) for bound in (self.low, self.high))
+        over = torch.cat([-torch.eye(2, dtype=c.dtype), torch.eye(2, dtype=c.dtype)])
+        return c[..., None, :] + torch.cat([low, high], -2) + r[..., None, None] * over
+
+    def crosses(self, a, b, p, q):
+        d = unit_or_zero(q - p)
+        sa, sb = cross(d, a - p), cross(d, b - p)
+        least = 1e-12 * self.scale
+        other = (torch.minimum(sa, sb) < -least) & (torch.maximum(sa, sb) > least)
+        t = sa / torch.where(other, sa - sb, 1.0)
+        along = dot(a + t[..., None] * (b - a) - p, d)
+        return other & (along > 0) & (along < norm(q - p))
+
+    def blocked(self, gap=0.0):
         c, r = self.centers, self.sizes
         D = c[..., None, :, :] - c[..., :, None, :]
         L = norm(D)
         ri, rk = r[..., :, None], r[..., None, :]
         width = torch.acos(((ri.square() + L.square() - rk.square()) / (2 * ri * L).clamp(min=1e-300)).clamp(-1, 1))
-        width = torch.where((L < ri + rk) & (rk > 0), width, -1.0)
+        width = torch.where((L < ri + rk + gap) & (rk > 0), width, -1.0)
         width = torch.where((L <= rk - ri) & (rk > 0), math.pi, width)
         width = torch.where(L <= ri - rk, -1.0, width)
         own = torch.eye(r.shape[-1], dtype=torch.bool)
         width = torch.where(own, -1.0, width)
         gaps = self.to_walls(c)  # x low, y low, x high, y high
-        walls = torch.where(gaps < r[..., None], torch.acos((gaps / r[..., None].clamp(min=1e-300)).clamp(-1, 1)), -1.0)
+        walls = torch.where(gaps < r[..., None] + gap, torch.acos((gaps / r[..., None].clamp(min=1e-300)).clamp(-1, 1)), -1.0)
         towards = torch.tensor([math.pi, -math.pi / 2, 0.0, math.pi / 2], dtype=c.dtype).expand(walls.shape)
         return torch.cat([torch.atan2(D[..., 1], D[..., 0]), towards], -1), torch.cat([width, walls], -1)
 
@@ -356,7 +430,10 @@ class SphereWorld(World):
         return SphereMinusCaps(self.centers, self.sizes) if self.centers.shape[-2] else Sphere(3)
 
     def __getitem__(self, rows):
-        return SphereWorld(self.centers[rows], self.sizes[rows], eager_check=False)
+        return self.among(self.centers[rows], self.sizes[rows])
+
+    def among(self, centers, sizes):
+        return SphereWorld(centers, sizes, eager_check=False)
 
     @property
     def wrapped(self) -> Tensor:
@@ -432,13 +509,10 @@ class SphereWorld(World):
         half = half[..., None] if half.dim() else half
         larger = torch.acos((self.sizes.cos() * torch.cos(half)).clamp(-1, 1))  # beyond pi/2 chords bend away: nothing to add
         angles = torch.where((self.sizes > 0) & (self.sizes < math.pi / 2), larger, self.sizes)
-        return SphereWorld(self.centers, angles, eager_check=False)
+        return self.among(self.centers, angles)
 
     def grown(self, margin):
         return SphereWorld(self.centers, torch.where(self.sizes > 0, self.sizes + margin, 0.0))
-
-    def swollen(self, margin):
-        return SphereWorld(self.centers, torch.where(self.sizes > 0, self.sizes + margin, 0.0), eager_check=False)
 
     # --- rims: caps and great circles ----------------------------------------------------------------------
     @property
@@ -480,14 +554,28 @@ class SphereWorld(World):
     def rim_speed(self, r):
         return r.sin()
 
-    def blocked(self):
+    def outer_corner(self, r, half):
+        return torch.atan(r.tan() / half.cos())
+
+    def feet(self, c, r):
+        return c[..., None, :].expand(*c.shape[:-1], 0, 3)
+
+    def crosses(self, a, b, p, q):
+        n = unit_or_zero(torch.linalg.cross(*torch.broadcast_tensors(p, q)))
+        sa, sb = dot(a, n), dot(b, n)
+        other = (torch.minimum(sa, sb) < -1e-12) & (torch.maximum(sa, sb) > 1e-12)
+        z, n = torch.broadcast_tensors(sb.abs()[..., None] * a + sa.abs()[..., None] * b, n)  # where a b meets the plane of p q
+        p, q = p.expand(z.shape), q.expand(z.shape)
+        return other & (dot(torch.linalg.cross(p, z), n) > 0) & (dot(torch.linalg.cross(z, q), n) > 0)
+
+    def blocked(self, gap=0.0):
         c, r = self.centers, self.sizes
         m = r.shape[-1]
         ci, ck = c[..., :, None, :].expand(*c.shape[:-2], m, m, 3), c[..., None, :, :].expand(*c.shape[:-2], m, m, 3)
         L = self.distance(ci, ck)
         ri, rk = r[..., :, None], r[..., None, :]
         cosine = (rk.cos() - ri.cos() * L.cos()) / (ri.sin() * L.sin()).clamp(min=1e-300)
-        width = torch.where((L < ri + rk) & (rk > 0), torch.acos(cosine.clamp(-1, 1)), -1.0)
+        width = torch.where((L < ri + rk + gap) & (rk > 0), torch.acos(cosine.clamp(-1, 1)), -1.0)
         width = torch.where((L <= rk - ri) & (rk > 0), math.pi, width)
         width = torch.where(L <= ri - rk, -1.0, width)
         width = torch.where(torch.eye(m, dtype=torch.bool), -1.0, width)
@@ -500,6 +588,11 @@ class SphereWorld(World):
 def dot(u: Tensor, v: Tensor) -> Tensor:
     """u.v over the last axis, which is short: many times faster than a sum."""
     return sum((u[..., k] * v[..., k] for k in range(1, u.shape[-1])), u[..., 0] * v[..., 0])
+
+
+def cross(u: Tensor, v: Tensor) -> Tensor:
+    """Positive where v points to the left of u, in the plane."""
+    return u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0]
 
 
 def turn(v: Tensor) -> Tensor:
