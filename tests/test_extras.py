@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from base_install import SOURCE, base_install, run
-from test_readme import SNIPPETS
+from test_readme import SNIPPETS, TEXT
 
 import inbounds as ib
 from inbounds.cli import COMMANDS
@@ -106,6 +106,9 @@ def test_two_snippets_of_the_readme_need_the_lab_extra(base):
     failed = {n: done.stderr for n, s in enumerate(SNIPPETS) if (done := run(base, code, s)).returncode}
     assert {next(w for w in ("pl.Around", "ib.fit") if w in SNIPPETS[n]) for n in failed} == {"pl.Around", "ib.fit"}
     assert len(failed) == 2 and all(HOW.format("lab") in error for error in failed.values())
+    for n, snippet in enumerate(SNIPPETS):
+        words = TEXT.split(snippet)[0].rsplit("\n\n", 1)[1]  # the paragraph that introduces it
+        assert ("[lab]" in words) == (n in failed), words
 
 
 def imports(tree):

@@ -36,6 +36,7 @@ def skin(x: Tensor, size: int) -> float:
     return (4 + size / 2) * torch.finfo(x.dtype).eps
 
 
+HALF = (torch.float16, torch.bfloat16)
 LANDING = 2
 ACTIVE = 4 * LANDING
 
@@ -52,7 +53,7 @@ def require_finite(x: Tensor, who: Callable[[], str]) -> None:
 
 def _all_finite(x: Tensor) -> bool:
     """True only if every entry is finite, asked where it is cheap: one sum, eager, on the CPU."""
-    return eager() and x.device.type == "cpu" and math.isfinite(x.detach().sum())
+    return eager() and x.is_cpu and math.isfinite(x.detach().sum().item())
 
 
 def check_point(x: Tensor, shape: tuple[int, ...], who: Callable[[], str]) -> None:
@@ -179,7 +180,8 @@ class ConstraintSet(nn.Module, ABC):
     def _enter(self, method: str, *points: Tensor) -> tuple[Tensor, ...]:
         for p in points:
             check_point(p, self.shape, lambda: f"{self!r}.{method}")
-        points = tuple(p.to(working_dtype(p)) for p in points)
+        if any(p.dtype in HALF for p in points):
+            points = tuple(p.float() if p.dtype in HALF else p for p in points)
         return tuple(self._spread(p, method) for p in points) if self.batch else points
 
     def _spread(self, x: Tensor, method: str) -> Tensor:
@@ -440,7 +442,7 @@ def sized(value: Tensor) -> str:
 
 def working_dtype(like: Tensor) -> torch.dtype:
     """like's dtype, at least float32."""
-    return torch.float32 if like.dtype in (torch.float16, torch.bfloat16) else like.dtype
+    return torch.float32 if like.dtype in HALF else like.dtype
 
 
 def direction(x: Tensor) -> tuple[Tensor, Tensor]:
