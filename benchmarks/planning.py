@@ -356,7 +356,8 @@ def main() -> None:
     parts |= {f"{kind} starts": lambda kind=kind: awkward(kind) for kind in ("vertex", "rim", "contact")}
     parts |= {f"{count} discs": lambda count=count: many(count) for count in (64, 256)}
     found = json.loads(File(args.out).read_text())["worlds"] if args.only else {}
-    for name in args.only.split(",") if args.only else parts:
+    measured = args.only.split(",") if args.only else list(parts)
+    for name in measured:
         kept = {} if args.peers else {t: s for t, s in found.get(name, {}).items() if t.startswith("OMPL")}
         found[name] = kept | parts[name]()
     missed = verdict(found)
@@ -366,6 +367,7 @@ def main() -> None:
         "date": datetime.date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}, one thread",
         "missed": missed,
+        "kept_from_earlier": [name for name in found if name not in measured],
         "worlds": found,
     }
     File(args.out).write_text(json.dumps(about, indent=1, default=lambda v: None if math.isinf(v) else v) + "\n")
