@@ -49,7 +49,7 @@ class Roadmap:
     @cached_property
     def lengths(self) -> Tensor:
         """Between all nodes."""
-        return torch.from_numpy(dijkstra(self.edges.numpy(), directed=False))
+        return torch.from_numpy(dijkstra(self.edges, directed=False))
 
     def _ends(self, x: Tensor) -> Tensor:
         """Distance to every node that is seen, else inf: (rows, nodes)."""
@@ -83,7 +83,7 @@ class Roadmap:
         graph = torch.zeros(n + 2, n + 2, dtype=torch.float64)
         graph[:n, :n] = self.edges
         graph[n, :n], graph[n + 1, :n] = (torch.where(torch.isinf(e), 0.0, e.clamp(min=self._least)) for e in (out, back))
-        length, before = dijkstra(graph.numpy(), directed=False, indices=n, return_predecessors=True)
+        length, before = dijkstra(graph, directed=False, indices=n, return_predecessors=True)
         if math.isinf(length[n + 1]):
             return []
         route, node = [], int(before[n + 1])
