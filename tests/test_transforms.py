@@ -59,9 +59,8 @@ def test_compile_aot_eager(name):
     check_compiled(name, "aot_eager")
 
 
-@pytest.mark.parametrize("name", ["Sphere(3)", "SO(3)", "SO(4)", "Stiefel(5, 2)", "PSD(3)", "FixedTracePSD(3)", "Simplex(5)"])
-def test_forward_mode_under_compile(name):
-    """jvp, and the gradient of a jvp, of one set per kernel; at noise, at points of M and, for matrices, at the identity."""
+def check_forward_mode(name, second):
+    """jvp, and with `second` the gradient of a jvp; at noise, at points of M and, for matrices, at the identity."""
     M = SETS[name]()
     x = noise(M, 4).double()
     x = torch.cat([x, M.project(x), torch.eye(*M.shape, dtype=x.dtype)[None]] if len(M.shape) == 2 else [x, M.project(x)])
@@ -75,23 +74,36 @@ def test_forward_mode_under_compile(name):
 
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(forward, fullgraph=True, backend="aot_eager")(x, t), forward(x, t))
-    if name != "PSD(3)":  # there torch 2.13 refuses to compile a gradient of a jvp, with an error
+    if second:
         got = torch.compile(bent, fullgraph=True, backend="aot_eager")(x[:4], t[:4], w[:4])
         torch.testing.assert_close(got, bent(x[:4], t[:4], w[:4]))
 
 
-@pytest.mark.parametrize("name", ["SE(3)", "SO(3)"])
-def test_dynamic_shapes(name):
+@pytest.mark.parametrize("name", ["Sphere(3)", "SO(3)", "PSD(3)"])
+def test_forward_mode_under_compile(name):
+    check_forward_mode(name, second=False)
+
+
+@pytest.mark.inductor_all
+@pytest.mark.parametrize(
+    "name", ["Sphere(3)", "SO(3)", "SO(4)", "SE(3)", "Stiefel(5, 2)", "PSD(3)", "FixedTracePSD(3)", "Simplex(5)"]
+)
+def test_forward_mode_under_compile_all(name):
+    check_forward_mode(name, second=name != "PSD(3)")  # there torch 2.13 refuses the gradient of a jvp, with an error
+
+
+@pytest.mark.parametrize("make", [lambda: ib.GroupExponential(ib.SE(3)), lambda: ib.Projection(ib.SO(3))], ids=["SE(3)", "SO(3)"])
+def test_dynamic_shapes(make):
     """Two layers compiled once for every batch size."""
-    M = SETS[name]()
-    for step in (ib.GroupExponential(M), ib.Projection(M)):
-        net = ib.IAA([ib.MLPBlock(M.shape, step.size) for _ in range(2)], step)
-        torch._dynamo.reset()
-        f = torch.compile(net, dynamic=True, fullgraph=True, backend="aot_eager")
-        for n in (6, 9):
-            x = M.sample(n, generator=torch.Generator().manual_seed(n))
-            same(f(x), net(x))
-            f(x).sum().backward()
+    step = make()
+    M = step.M
+    net = ib.IAA([ib.MLPBlock(M.shape, step.size) for _ in range(2)], step)
+    torch._dynamo.reset()
+    f = torch.compile(net, dynamic=True, fullgraph=True, backend="aot_eager")
+    for n in (6, 9):
+        x = M.sample(n, generator=torch.Generator().manual_seed(n))
+        same(f(x), net(x))
+        f(x).sum().backward()
 
 
 @pytest.mark.parametrize("name", FAST)
