@@ -11,9 +11,12 @@ from .sets import (
     Ball,
     Box,
     BoxMinusBalls,
+    CappedSimplex,
     Euclidean,
     FixedTracePSD,
     Halfspace,
+    Halfspaces,
+    Polytope,
     Product,
     SecondOrderCone,
     Simplex,
@@ -21,6 +24,8 @@ from .sets import (
     SphereMinusCaps,
     Stiefel,
 )
+from .sets.solved import SolveError
+from .solvers import Solution
 from .steps import Exponential, GroupExponential, Projection
 from .testing import check_set
 
@@ -38,20 +43,25 @@ __all__ = [
     "Ball",
     "Box",
     "BoxMinusBalls",
+    "CappedSimplex",
     "ConstraintSet",
     "Euclidean",
     "Exponential",
     "FixedTracePSD",
     "GroupExponential",
     "Halfspace",
+    "Halfspaces",
     "LieGroup",
     "MLPBlock",
     "Manifold",
+    "Polytope",
     "Product",
     "ProjectedODE",
     "Projection",
     "SecondOrderCone",
     "Simplex",
+    "Solution",
+    "SolveError",
     "Sphere",
     "SphereMinusCaps",
     "Stiefel",

@@ -4,10 +4,12 @@ from .affine import Affine
 from .ball import Ball
 from .box import Box
 from .box_minus_balls import BoxMinusBalls
+from .capped_simplex import CappedSimplex
 from .cone import SecondOrderCone
 from .euclidean import Euclidean
 from .fixed_trace_psd import FixedTracePSD
 from .halfspace import Halfspace
+from .polytope import Halfspaces, Polytope
 from .product import Product
 from .psd import PSD
 from .se import SE
@@ -25,9 +27,12 @@ __all__ = [
     "Ball",
     "Box",
     "BoxMinusBalls",
+    "CappedSimplex",
     "Euclidean",
     "FixedTracePSD",
     "Halfspace",
+    "Halfspaces",
+    "Polytope",
     "Product",
     "SecondOrderCone",
     "Simplex",
