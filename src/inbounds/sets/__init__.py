@@ -6,9 +6,11 @@ from .box import Box
 from .box_minus_balls import BoxMinusBalls
 from .capped_simplex import CappedSimplex
 from .cone import SecondOrderCone
+from .ellipsoid import Ellipsoid
 from .euclidean import Euclidean
 from .fixed_trace_psd import FixedTracePSD
 from .halfspace import Halfspace
+from .implicit import Implicit
 from .polytope import Halfspaces, Polytope
 from .product import Product
 from .psd import PSD
@@ -28,10 +30,12 @@ __all__ = [
     "Box",
     "BoxMinusBalls",
     "CappedSimplex",
+    "Ellipsoid",
     "Euclidean",
     "FixedTracePSD",
     "Halfspace",
     "Halfspaces",
+    "Implicit",
     "Polytope",
     "Product",
     "SecondOrderCone",

@@ -167,13 +167,15 @@ class Polytope(SolvedSet):
     # --- projection --------------------------------------------------------------------------------------
     def _nearest(self, x):
         batch, rows, fine = self._problem(x)
-        y, status = nearest_point(*rows, fine, torch.finfo(x.dtype).eps, LAND + self.shape[0] / 32)
+        y, status = nearest_point(*rows, fine=fine, eps=torch.finfo(x.dtype).eps, land=LAND + self.shape[0] / 32)
         return y.to(x.dtype).reshape(*batch, *self.shape), status.reshape(batch)
 
     def _solve(self, x):
         batch, rows, fine = self._problem(x)
         eps = torch.finfo(x.dtype).eps
-        point, l, J, chosen, _, status, count, optimality = nearest_in_polyhedron(*rows, fine, eps, LAND + self.shape[0] / 32)
+        point, l, J, chosen, _, status, count, optimality = nearest_in_polyhedron(
+            *rows, fine=fine, eps=eps, land=LAND + self.shape[0] / 32
+        )
         z, A, b, E, f, W = rows
         R, m = len(z), A.shape[-2]
         faces = z.new_zeros(R, m + 1).scatter(1, J, l)[:, :m]
@@ -244,7 +246,7 @@ class Polytope(SolvedSet):
         zero = torch.where(active, 0.0, math.inf).to(z.dtype)
         f = torch.zeros_like(parts["f"])
         batch, rows = self._flatten(v.double(), (A, 2), (zero, 1), (parts["E"], 2), (f, 1), (parts["weight"], 2))
-        y, _ = nearest_point(*rows, 0, torch.finfo(x.dtype).eps, 0.0)
+        y, _ = nearest_point(*rows, fine=0, eps=torch.finfo(x.dtype).eps, land=0.0)
         return y.to(x.dtype).reshape(*batch, *self.shape)
 
     def _sample(self, batch, generator, dtype, device):
@@ -299,7 +301,7 @@ def hit_and_run(M: Polytope, like: Tensor, generator: torch.Generator | None, st
 
 
 class Halfspaces(Polytope):
-    """{x in R^n : A x <= b}, A (*batch, m, n): m faces of one set, where Halfspace(a, b) is a batch of sets with one face each."""
+    """{x in R^n : A x <= b}, A (*batch, m, n): m faces of one set. Halfspace(a, b) is a batch of sets with one face."""
 
     def __init__(self, A, b, on_fail: str = "raise"):
         super().__init__(A=A, b=b, on_fail=on_fail)

@@ -64,5 +64,5 @@ def nearest_in_polyhedron(x, A, b, E, f, W, fine: int, eps: float, land: float) 
     args = [t.detach() for t in (x, A, b, E, f, W)]
     if eager():
         with torch.no_grad():
-            return solve_rows(*args, fine, eps, land)  # pyright: ignore[reportReturnType]
+            return solve_rows(*args, fine=fine, eps=eps, land=land)  # pyright: ignore[reportReturnType]
     return _operator(*args, fine, eps, land)
