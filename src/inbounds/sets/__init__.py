@@ -6,11 +6,13 @@ from .box import Box
 from .box_minus_balls import BoxMinusBalls
 from .capped_simplex import CappedSimplex
 from .cone import SecondOrderCone
+from .correlation import Correlation
 from .ellipsoid import Ellipsoid
 from .euclidean import Euclidean
 from .fixed_trace_psd import FixedTracePSD
 from .halfspace import Halfspace
 from .implicit import Implicit
+from .intersection import Intersection
 from .polytope import Halfspaces, Polytope
 from .product import Product
 from .psd import PSD
@@ -30,12 +32,14 @@ __all__ = [
     "Box",
     "BoxMinusBalls",
     "CappedSimplex",
+    "Correlation",
     "Ellipsoid",
     "Euclidean",
     "FixedTracePSD",
     "Halfspace",
     "Halfspaces",
     "Implicit",
+    "Intersection",
     "Polytope",
     "Product",
     "SecondOrderCone",

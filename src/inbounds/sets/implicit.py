@@ -16,6 +16,7 @@ from .polytope import nearest_point
 from .solved import SolvedSet
 
 Function = Callable[..., Tensor]
+ACTIVE = 256  # units of rounding: landing goes up to 128 inside
 
 
 class Implicit(SolvedSet):
@@ -188,7 +189,8 @@ class Implicit(SolvedSet):
         if not eager():
             raise RuntimeError(
                 f"{self!r} cannot be projected on inside torch.compile(fullgraph=True), vmap or export: its solver looks at "
-                f"values. Call it outside of them; it takes any batch dims itself. Polytope and the closed-form sets can be used inside."
+                f"values. Call it outside of them; it takes any batch dims itself. Polytope and the closed-form sets "
+                f"can be used inside."
             )
         batch, rows, context = self._rows(x)
         with torch.no_grad():
@@ -265,7 +267,7 @@ class Implicit(SolvedSet):
         c, J = (t.double() for t in self._jacobian(rows, context))
         slope = J.detach().norm(dim=2).clamp(min=1e-30)
         N = J / slope[:, :, None]
-        active = c.detach()[:, p:] / slope[:, p:] > -64 * eps * (rows.detach().double().norm(dim=1, keepdim=True) + 1e-30)
+        active = c.detach()[:, p:] / slope[:, p:] > -ACTIVE * eps * (rows.detach().double().norm(dim=1, keepdim=True) + 1e-30)
         zero = torch.where(active, 0.0, math.inf).to(N.dtype)
         u = v.expand(*batch, *self.shape).reshape(rows.shape).double()
         w, _ = nearest_point(u, N[:, p:], zero, N[:, :p], N.new_zeros(len(u), p), N.new_zeros(0, 0), fine=0, eps=eps, land=0.0)

@@ -219,9 +219,30 @@ def landed(x: Tensor, constraints: Constraints, ends: Ends, eps: float, finite: 
     room = 8 * eps * (point.norm(dim=1) + 1e-30)
     good = (ends.error <= GOOD) & (off <= 8 * room) & torch.isfinite(off)
     status = torch.where(good, torch.where(over > 0, FLAT, OK), NOT_CONVERGED)
+    lost = (~good & finite & (off <= 1e-6 * (1 + point.norm(dim=1)))).nonzero()[:, 0]
+    if len(lost):  # touching sets: feasible to the root of rounding, and the normals there cancel
+        c, J, _ = constraints.expand(point[lost], lost, None)
+        N = J / J.norm(dim=2, keepdim=True).clamp(min=1e-300)
+        N = torch.where(((c / slope[lost]) > -1e-4 * (1 + point[lost].norm(dim=1, keepdim=True)))[:, :, None], N, 0.0)
+        status[lost] = torch.where(cancel(N, p), FLAT, NOT_CONVERGED)
     status = torch.where(finite, status, NOT_CONVERGED)
     worst = torch.maximum(over, torch.cat([u[:, :p].abs(), u.new_full((len(x), 1), -math.inf)], 1).amax(1))
     return Answer(point, ends.l, active, ends.error, worst, status, ends.steps)
+
+
+def cancel(N: Tensor, p: int) -> Tensor:
+    """Whether a positive combination of the unit rows p, p + 1, ... of N (R, k, n), with any one of the others, is nearly 0, (R,).
+
+    No constraint qualification holds there: two balls that touch, for example.
+    """
+    out = torch.zeros(len(N), dtype=torch.bool, device=N.device)
+    for i in range(p, N.shape[1]):
+        others = torch.cat([N[:, :i], N[:, i + 1 :]], 1)
+        G = others @ others.mT + 1e-10 * torch.eye(others.shape[1], dtype=N.dtype, device=N.device)
+        m = complementary(G, -(others @ N[:, i, :, None])[:, :, 0], p)
+        rest = N[:, i] + (m[:, None] @ others)[:, 0]
+        out = out | ((rest.norm(dim=1) <= 1e-2) & (N[:, i].norm(dim=1) > 0.5))
+    return out
 
 
 def rounded(y: Tensor, eps: float) -> Tensor:
