@@ -3,6 +3,7 @@
 from .core import ConstraintSet, LieGroup, Manifold
 from .learned import fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock, ProjectedODE
+from .ray_scaling import RayScaling
 from .sets import (
     PSD,
     SE,
@@ -13,6 +14,7 @@ from .sets import (
     BoxMinusBalls,
     CappedSimplex,
     Correlation,
+    Depends,
     Ellipsoid,
     Euclidean,
     FixedTracePSD,
@@ -50,6 +52,7 @@ __all__ = [
     "CappedSimplex",
     "ConstraintSet",
     "Correlation",
+    "Depends",
     "Ellipsoid",
     "Euclidean",
     "Exponential",
@@ -66,6 +69,7 @@ __all__ = [
     "Product",
     "ProjectedODE",
     "Projection",
+    "RayScaling",
     "SecondOrderCone",
     "Simplex",
     "Solution",

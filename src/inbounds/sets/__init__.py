@@ -7,6 +7,7 @@ from .box_minus_balls import BoxMinusBalls
 from .capped_simplex import CappedSimplex
 from .cone import SecondOrderCone
 from .correlation import Correlation
+from .depends import Depends
 from .ellipsoid import Ellipsoid
 from .euclidean import Euclidean
 from .fixed_trace_psd import FixedTracePSD
@@ -33,6 +34,7 @@ __all__ = [
     "BoxMinusBalls",
     "CappedSimplex",
     "Correlation",
+    "Depends",
     "Ellipsoid",
     "Euclidean",
     "FixedTracePSD",

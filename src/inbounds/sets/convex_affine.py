@@ -16,11 +16,13 @@ def nearest_on_planes(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """P of K and {A y = b}: point (R, n) in float64 with its derivative, multipliers, gap (R,), status, steps.
 
-    project(z, rows): P_K of flat points, K convex. x (R, n), A (p, n), b (p,) in float64. The derivative is that of one more Newton step: exact to first order.
+    project(z, rows): P_K of flat points, K convex. x (R, n), A (p, n), b (p,) in float64.
+    The derivative is that of one more Newton step: exact to first order.
     """
     if not eager():
         raise RuntimeError(
-            f"{who} cannot be projected on inside torch.compile(fullgraph=True), vmap or export: its solver looks at values. Call it outside of them; it takes any batch dims itself."
+            f"{who} cannot be projected on inside torch.compile(fullgraph=True), vmap or export: its solver looks at "
+            f"values. Call it outside of them; it takes any batch dims itself."
         )
     R, every = len(x), torch.arange(len(x), device=x.device)
     fixed = torch.where(torch.isfinite(x.detach()).all(1, keepdim=True), x.detach(), 0.0)

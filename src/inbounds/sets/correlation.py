@@ -16,7 +16,7 @@ from .solved import SolvedSet
 class Correlation(SolvedSet):
     """Symmetric positive semidefinite n x n matrices with ones on the diagonal: P(x) is the nearest correlation matrix.
 
-    Semismooth Newton on the dual (Qi and Sun), three or four steps, then x -> D^-1/2 x D^-1/2 with D the diagonal: it is exactly 1.
+    Semismooth Newton on the dual (Qi and Sun), then x -> D^-1/2 x D^-1/2 with D the diagonal of x, which is then exactly 1.
     `sample` normalises Wishart matrices: it is not uniform.
     """
 
@@ -43,7 +43,7 @@ class Correlation(SolvedSet):
         return self._clean(y.reshape(*batch, *self.shape), x.dtype), status.reshape(batch)
 
     def _clean(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        """Ones on the diagonal, and eigenvalues that stay >= 0 after rounding to dtype: mixed with I by a few units of rounding."""
+        """Ones on the diagonal, and eigenvalues that stay >= 0 after rounding to dtype: mixed with I by units of rounding."""
         d = y.diagonal(dim1=-2, dim2=-1).clamp(min=1e-12).rsqrt()
         y = sym(y * d[..., :, None] * d[..., None, :])
         eye = torch.eye(self.n, dtype=y.dtype, device=y.device)

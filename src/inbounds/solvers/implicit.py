@@ -231,7 +231,7 @@ def landed(x: Tensor, constraints: Constraints, ends: Ends, eps: float, finite: 
 
 
 def cancel(N: Tensor, p: int) -> Tensor:
-    """Whether a positive combination of the unit rows p, p + 1, ... of N (R, k, n), with any one of the others, is nearly 0, (R,).
+    """Whether a positive combination of the rows p, p + 1, ... of N (R, k, n), and any one of the others, is nearly 0, (R,).
 
     No constraint qualification holds there: two balls that touch, for example.
     """
