@@ -25,7 +25,8 @@ def main(steps: int = 40):
     y = head(x).detach()
     least = torch.linalg.eigvalsh(y.double()).min()
     print(
-        f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; least eigenvalue {least:.1e}, diagonal off by {(y.diagonal(dim1=1, dim2=2) - 1).abs().max():.0e}"
+        f"loss {losses[0]:.3f} -> {losses[-1]:.3f}; least eigenvalue {least:.1e}, "
+        f"diagonal off by {(y.diagonal(dim1=1, dim2=2) - 1).abs().max():.0e}"
     )
     return y, losses
 

@@ -7,11 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from ..core import ConstraintSet, eager
-from ..solvers import NOT_CONVERGED, Solution
 from .affine import Affine
 from .box import Box
 from .capped_simplex import CappedSimplex
-from .convex_affine import nearest_on_planes
 from .halfspace import Halfspace
 from .implicit import Implicit
 from .polytope import Polytope
@@ -22,9 +20,9 @@ from .solved import SolvedSet
 class Intersection(SolvedSet):
     """The points that lie in all of the sets, which have one shape. The best method for its members is chosen:
 
-    polyhedral members (Box, Halfspace, Affine, Simplex, CappedSimplex, Polytope): one `Polytope`, exact, empty sets certified;
-    a fitted convex set and planes (Affine): Newton's method on the dual; everything else: `Implicit` on the members' residuals,
-    and for fitted sets, which have none, on p - P(p). `M.way` is the set that does the work.
+    polyhedral members (Box, Halfspace, Affine, Simplex, CappedSimplex, Polytope, the fitted Hull): one `Polytope`, exact, and an
+    empty intersection is certified. Everything else: `Implicit` on the members' residuals, and for fitted sets, which have none,
+    on p - P(p). `M.way` is the set that does the work.
     """
 
     sets: Any
@@ -47,12 +45,9 @@ class Intersection(SolvedSet):
         self.restarts = restarts
         faces = [polyhedral(s) for s in sets]
         curved = [s for s, f in zip(sets, faces, strict=True) if f is None]
-        flat = [s for s in sets if isinstance(s, Affine)]
         if not curved:
             fixed = [{k: t.detach() for k, t in f.items()} for f in faces if f is not None]
             self.way: nn.Module = joined(fixed, on_fail)
-        elif len(curved) == 1 and curved[0].reach == math.inf and not curved[0].exact and flat and len(flat) == len(sets) - 1:
-            self.way = OnPlanes(curved[0], flat, on_fail)
         else:
             self.way = Implicit(self.shape, *functions(list(sets)), restarts=restarts, on_fail=on_fail)
 
@@ -113,6 +108,8 @@ def polyhedral(M: ConstraintSet) -> dict[str, Tensor] | None:
         one = torch.ones(1, n, dtype=torch.float64)
         faces = {"E": one, "f": M.total[..., None], "low": torch.zeros(n, dtype=torch.float64)}
         return faces | ({"high": M.cap.expand(*M.cap.shape[:-1], n)} if isinstance(M, CappedSimplex) else {})
+    if hasattr(M, "normals") and hasattr(M, "offsets"):  # a fitted Hull
+        return {"A": M.normals, "b": M.offsets}  # pyright: ignore[reportReturnType]
     if isinstance(M, Polytope) and "weight" not in M._given_names:
         return {k: getattr(M, k) for k in M._given_names}
     return None
@@ -168,53 +165,3 @@ def functions(sets: list[ConstraintSet]) -> tuple[Any, Any]:
     eq = (lambda p: both(p)[0]) if probe[0].numel() else None
     ineq = (lambda p: both(p)[1][finite]) if len(finite) else None
     return eq, ineq
-
-
-class OnPlanes(SolvedSet):
-    """K and {x : A x = b} for a convex K with a projection of its own."""
-
-    reach = math.inf
-
-    def __init__(self, K: ConstraintSet, planes: list[Affine], on_fail: str):
-        super().__init__(on_fail)
-        self.K, self.planes, self.shape = K, nn.ModuleList(planes), K.shape
-
-    def _planes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        A, b = (torch.cat([p._cast(k, x).double() for p in self.planes]) for k in ("A", "b"))  # pyright: ignore[reportCallIssue]
-        return A, b
-
-    def _answer(self, x: Tensor):
-        def project(z: Tensor, rows: Tensor) -> Tensor:
-            return self.K._flat(self.K._project(z.reshape(-1, *self.shape)))
-
-        A, b = self._planes(x)
-        flat = self._flat(x).double()
-        batch = flat.shape[:-1]
-        learnable = any(True for _ in self.parameters())
-        return batch, nearest_on_planes(project, flat.reshape(-1, flat.shape[-1]), A, b, repr(self), learnable)
-
-    def _nearest(self, x):
-        batch, (y, _, _, status, _) = self._answer(x)
-        return y.reshape(*batch, *self.shape).to(x.dtype), status.reshape(batch)
-
-    def _solve(self, x):
-        batch, (y, m, gap, status, count) = self._answer(x)
-        finite = torch.isfinite(self._flat(x)).all(-1)
-        point = torch.where(self._wide(finite), y.reshape(*batch, *self.shape), math.nan).to(x.dtype)
-        status = torch.where(finite, status.reshape(batch), NOT_CONVERGED)
-        still = gap / (1 + self._flat(x).norm(dim=-1).reshape(-1))
-        ones = torch.ones(*batch, m.shape[1], dtype=torch.bool)
-        m = m.reshape(*batch, m.shape[1])
-        return Solution(point, gap.reshape(batch), still.reshape(batch), m, ones, status, count.reshape(batch))
-
-    def _tangent(self, x, v):
-        """The cone of K at x cut by the planes through 0."""
-        A, b = self._planes(x)
-        flat = self._flat(x).reshape(-1, math.prod(self.shape))
-
-        def cone(z: Tensor, rows: Tensor) -> Tensor:
-            at, w = flat[rows].reshape(-1, *self.shape), z.to(x.dtype).reshape(-1, *self.shape)
-            return self.K._flat(self.K._tangent(at, w)).double()
-
-        u = self._flat(v).double().reshape(flat.shape)
-        return nearest_on_planes(cone, u, A, torch.zeros_like(b), repr(self))[0].to(x.dtype).reshape(v.shape)
