@@ -1,7 +1,7 @@
 """Sets from equations next to peer packages: forward + backward, one thread. `make bench-equations` runs it.
 
-Times are medians over rounds in which ours and the peers take turns; ratio = peer / ours at the same dtype, so above 1 ours is
-faster. Violations are maxima over the batch, re-checked in float64, with the parameters in the dtype of the input. The distance
+Times are of the processor, medians over rounds in which ours and the peers take turns; ratio = peer / ours at the same dtype, so
+above 1 ours is faster. Violations are maxima over the batch, re-checked in float64, with the parameters in the dtype of the input. The distance
 is to the projection found in float64 by `Polytope`, whose own error is bounded by a judge that knows nothing of it: for a
 feasible y, |y - P(x)| is at most the distance of x - y from the cone of the normals at y, which scipy's nnls finds. Gradients are
 compared with central differences. A target that is missed is printed as missed. Only a full run (not --quick) writes
@@ -108,10 +108,10 @@ def cvxpylayers(case: Faces, dtype: torch.dtype) -> Fn:
 
 def timed(f: Fn, x: Tensor) -> tuple[float, Tensor, Tensor]:
     x = x.clone().requires_grad_()
-    start = time.perf_counter()
+    start = time.process_time()
     y = f(x)
     (g,) = torch.autograd.grad(y, x, torch.ones_like(y))
-    return 1e3 * (time.perf_counter() - start), y.detach(), g
+    return 1e3 * (time.process_time() - start), y.detach(), g
 
 
 def judged(case: Faces, y: Tensor, rows: int = 64) -> float:
@@ -213,9 +213,9 @@ def implicit(batch: int, restarts: tuple[int, ...]) -> list[dict]:
         rows = {}
         for r in sorted(restarts, reverse=True):
             M = ib.Implicit(n, **functions, restarts=r, on_fail="best")
-            start = time.perf_counter()
+            start = time.process_time()
             s = M.solve(x)
-            ms = 1e3 * (time.perf_counter() - start)
+            ms = 1e3 * (time.process_time() - start)
             distance = torch.where(s.status == 0, (s.point - x).norm(dim=1), math.inf)
             best = distance if best is None else torch.minimum(best, distance)
             rows[r] = {
@@ -243,6 +243,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small batches, one round, nothing written")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skip-implicit", action="store_true")
+    parser.add_argument("--implicit-batch", type=int, default=256)
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -260,23 +261,28 @@ def main() -> None:
     for case in cases[:1] if args.quick else cases:
         for dtype in (torch.float64, torch.float32):
             results.append(compare(case, dtype, 1 if args.quick else args.rounds, slow=len(case.x) <= 256 and len(case.E) == 0))
-    curved = [] if args.skip_implicit else implicit(32 if args.quick else 256, (0, 4) if args.quick else (0, 4, 16))
     if not args.quick:
-        versions = {}
-        for p in PEERS:
-            try:
-                versions[p] = importlib.metadata.version(p)
-            except importlib.metadata.PackageNotFoundError:
-                versions[p] = "not installed"
-        record = {
-            "date": datetime.date.today().isoformat(),
-            "machine": platform.processor() or platform.machine(),
-            "versions": versions,
-            "polytopes": results,
-            "implicit": curved,
-        }
-        RESULTS.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"written to {RESULTS}")
+        write(results, [])  # the rest takes longer
+    if not args.skip_implicit:
+        curved = implicit(16 if args.quick else args.implicit_batch, (0, 4) if args.quick else (0, 4, 16))
+        if not args.quick:
+            write(results, curved)
+
+
+def write(polytopes: list[dict], curved: list[dict]) -> None:
+    versions = {}
+    for p in PEERS:
+        try:
+            versions[p] = importlib.metadata.version(p)
+        except importlib.metadata.PackageNotFoundError:
+            versions[p] = "not installed"
+    record = {
+        "date": datetime.date.today().isoformat(),
+        "machine": platform.processor() or platform.machine(),
+        "versions": versions,
+    }
+    RESULTS.write_text(json.dumps(record | {"polytopes": polytopes, "implicit": curved}, indent=1) + "\n")
+    print(f"written to {RESULTS.name}")
 
 
 if __name__ == "__main__":
