@@ -1,10 +1,10 @@
 """Sets from equations next to peer packages: forward + backward, one thread. `make bench-equations` runs it.
 
 Times are of the processor, medians over rounds in which ours and the peers take turns; ratio = peer / ours at the same dtype, so
-above 1 ours is faster. Violations are maxima over the batch, re-checked in float64, with the parameters in the dtype of the input. The distance
-is to the projection found in float64 by `Polytope`, whose own error is bounded by a judge that knows nothing of it: for a
-feasible y, |y - P(x)| is at most the distance of x - y from the cone of the normals at y, which scipy's nnls finds. Gradients are
-compared with central differences. A target that is missed is printed as missed. Only a full run (not --quick) writes
+above 1 ours is faster. Violations are maxima over the batch, re-checked in float64, with the parameters in the dtype of the
+input. The distance is to the projection found in float64 by `Polytope`, whose own error is bounded by a judge that knows nothing
+of it: for a feasible y, |y - P(x)| is at most the distance of x - y from the cone of the normals at y, which scipy's nnls finds.
+Gradients are compared with central differences. A target that is missed is printed as missed. Only a full run (no --quick) writes
 results/equations.json.
 """
 

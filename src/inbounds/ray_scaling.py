@@ -65,7 +65,7 @@ class RayScaling(Step):
         faces = polyhedral(self.M)
         wide = [1] * len(self.M.shape)
         if faces is not None:
-            P = Polytope(**faces)
+            P = Polytope(**faces)  # pyright: ignore[reportArgumentType]
             A, b, _ = P._faces(P._parts(v))
             k = (times(A, v) / (b - times(A, c))).amax(-1).clamp(min=0)
             return k.reshape(*k.shape, *wide)

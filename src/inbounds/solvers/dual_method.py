@@ -70,20 +70,11 @@ def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> 
         block, slot = torch.where(blocks, l / torch.where(blocks, r, 1.0), math.inf).min(1)
         t = torch.minimum(reach, block)
         stop = done | t.isinf()
-        if bool(stop.any()):
-            at = stop.nonzero()[:, 0]
+        at = stop.nonzero()[:, 0]
+        if len(at):
             out[rows[at]], finished[rows[at]] = J[at], done[at]
             if len(at) == len(rows):
                 break
-            left = (~stop).nonzero()[:, 0]
-            if 4 * len(left) <= 3 * len(rows):
-                keep = (rows, x, y, J, C, H, l, lp, p, size, a, r, z, zz, free, moves, reach, block, slot, t)
-                rows, x, y, J, C, H, l, lp, p, size, a, r, z, zz, free, moves, reach, block, slot, t = (
-                    v.index_select(0, left) for v in keep
-                )
-                A, b, floor = rows_of(A, left, 2), rows_of(b, left, 1), rows_of(floor, left, 1)
-            else:
-                t = torch.where(stop, 0.0, t)
         joins = reach <= block
         l = (l - t[:, None] * r).clamp(min=0).masked_fill(free, 0.0)
         lp = lp + t
@@ -100,6 +91,11 @@ def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> 
         l = l.scatter(1, place, torch.where(joins, lp, 0.0)[:, None])
         C = C.scatter(1, place[:, :, None].expand(-1, 1, n), torch.where(joins[:, None], a, 0.0)[:, None])
         p, lp = torch.where(joins, -1, p), torch.where(joins, 0.0, lp)
+        if len(at):
+            left = (~stop).nonzero()[:, 0]
+            rows, p, J, l, lp = rows[left], p[left], J[left], l[left], lp[left]
+            x, y, C, H, size = x[left], y[left], C[left], H[left], size[left]
+            A, b, floor = rows_of(A, left, 2), rows_of(b, left, 1), rows_of(floor, left, 1)
     return out.sort(1).values, finished
 
 
