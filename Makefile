@@ -5,7 +5,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce standard standard-fit gallery test test-compile bench bench-training lint clean
+.PHONY: reproduce standard standard-fit gallery test test-compile bench bench-equations bench-training lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -47,6 +47,16 @@ test-compile: .venv/dev  ## every set through inductor; several minutes
 bench: .venv-peers/done  ## speed and violation against peers, one thread; writes results/geometry.json
 	.venv-peers/bin/python benchmarks/geometry.py
 
+.venv-equations/done: benchmarks/equations.txt constraints.txt
+	$(PYTHON) -m venv .venv-equations
+	.venv-equations/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt torch numpy
+	.venv-equations/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/equations.txt
+	.venv-equations/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+bench-equations: .venv-equations/done  ## sets from equations against solvers of quadratic programs; writes results/equations.json
+	.venv-equations/bin/python benchmarks/equations.py
+
 bench-training: .venv/dev  ## a stack of ten models against plain loops, one thread; writes results/training.json
 	$(BIN)/python benchmarks/training.py
 
@@ -56,4 +66,4 @@ lint: .venv/dev
 	$(BIN)/pyright
 
 clean:
-	rm -rf .venv .venv-peers
+	rm -rf .venv .venv-peers .venv-equations

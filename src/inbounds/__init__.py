@@ -3,6 +3,7 @@
 from .core import ConstraintSet, LieGroup, Manifold
 from .learned import fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock, ProjectedODE
+from .ray_scaling import RayScaling
 from .sets import (
     PSD,
     SE,
@@ -11,9 +12,17 @@ from .sets import (
     Ball,
     Box,
     BoxMinusBalls,
+    CappedSimplex,
+    Correlation,
+    Depends,
+    Ellipsoid,
     Euclidean,
     FixedTracePSD,
     Halfspace,
+    Halfspaces,
+    Implicit,
+    Intersection,
+    Polytope,
     Product,
     SecondOrderCone,
     Simplex,
@@ -21,6 +30,8 @@ from .sets import (
     SphereMinusCaps,
     Stiefel,
 )
+from .sets.solved import SolveError
+from .solvers import Solution
 from .steps import Exponential, GroupExponential, Projection
 from .testing import check_set
 
@@ -38,20 +49,31 @@ __all__ = [
     "Ball",
     "Box",
     "BoxMinusBalls",
+    "CappedSimplex",
     "ConstraintSet",
+    "Correlation",
+    "Depends",
+    "Ellipsoid",
     "Euclidean",
     "Exponential",
     "FixedTracePSD",
     "GroupExponential",
     "Halfspace",
+    "Halfspaces",
+    "Implicit",
+    "Intersection",
     "LieGroup",
     "MLPBlock",
     "Manifold",
+    "Polytope",
     "Product",
     "ProjectedODE",
     "Projection",
+    "RayScaling",
     "SecondOrderCone",
     "Simplex",
+    "Solution",
+    "SolveError",
     "Sphere",
     "SphereMinusCaps",
     "Stiefel",

@@ -107,8 +107,16 @@ class ConstraintSet(nn.Module, ABC):
         raise NotImplementedError(f"{self!r} does not define sample: write _sample(batch, generator, dtype, device).")
 
     # --- what a user calls -------------------------------------------------------------------------------
-    def project(self, x: Tensor) -> Tensor:
+    def given(self, context: Tensor) -> ConstraintSet:
+        """The set that belongs to a context: M.project(x, context=c) is M.given(c).project(x)."""
+        raise TypeError(
+            f"{self!r} does not depend on a context, but one was given. Leave it out, or use ib.Implicit(..., eq(p, c))."
+        )
+
+    def project(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """A nearest point of M: finite and in M for every finite x. A row with a non-finite entry becomes NaN."""
+        if context is not None:
+            return self.given(context).project(x)
         (x,) = self._enter("project", x)
         with full_precision(x):
             self._validate_learnt()
@@ -117,8 +125,10 @@ class ConstraintSet(nn.Module, ABC):
             y = x.clone()
         return y if _all_finite(x) else y + self._poison(x)
 
-    def violation(self, x: Tensor) -> Tensor:
+    def violation(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """(*batch,): 0 iff x is in M, from the defining equations; inf where they overflow."""
+        if context is not None:
+            return self.given(context).violation(x)
         (x,) = self._enter("violation", x)
         with full_precision(x):
             v = self._violation(x)
@@ -131,16 +141,20 @@ class ConstraintSet(nn.Module, ABC):
         with full_precision(x):
             return self._residuals(x)
 
-    def contains(self, x: Tensor, tol: float | None = None) -> Tensor:
+    def contains(self, x: Tensor, tol: float | None = None, context: Tensor | None = None) -> Tensor:
         """violation(x) <= tol; by default the rounding of x's dtype, relative to the set's own scale."""
+        if context is not None:
+            return self.given(context).contains(x, tol)
         (x,) = self._enter("contains", x)
         if tol is None:
             unit = 64 * math.sqrt(math.prod(self.shape)) * torch.finfo(x.dtype).eps
             return self.violation(x) <= unit * self._scale(x)
         return self.violation(x) <= tol
 
-    def tangent(self, x: Tensor, v: Tensor) -> Tensor:
+    def tangent(self, x: Tensor, v: Tensor, context: Tensor | None = None) -> Tensor:
         """Projection of v on the tangent cone of M at the point x of M."""
+        if context is not None:
+            return self.given(context).tangent(x, v)
         x, v = self._enter("tangent", x, v)
         with full_precision(x):
             return self._tangent(x, v)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .core import ConstraintSet, check_point, require_finite, working_dtype
+from .sets.depends import bound
 from .steps import Projection, Step
 
 
@@ -51,6 +52,7 @@ class IAA(nn.Module):
         self.dt = nn.Parameter(torch.full((len(self.blocks),), float(dt)))
 
     def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+        self = bound(self, x, keywords)
         h = self._start(x)
         for i in range(len(self.blocks)):
             h = self._layer(i, h, context, keywords)
@@ -58,6 +60,7 @@ class IAA(nn.Module):
 
     def states(self, x: Tensor, *context, **keywords) -> list[Tensor]:
         """h0, h1, ..., the last of which is forward(x)."""
+        self = bound(self, x, keywords)
         states = [self._start(x)]
         for i in range(len(self.blocks)):
             states.append(self._layer(i, states[-1], context, keywords))
@@ -111,6 +114,7 @@ class FAA(nn.Module):
             self.register_buffer("point", point)
 
     def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+        self = bound(self, x, keywords)
         if isinstance(x, Tensor) and x.dtype.is_floating_point:
             require_finite(x, lambda: f"FAA on {self.step.M!r}")
         u = self.net(x, *context, **keywords)
@@ -174,6 +178,7 @@ class ProjectedODE(nn.Module):
         self.field, self.M, self.horizon, self.steps, self.method, self.time = field, M, float(horizon), steps, method, time
 
     def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+        self = bound(self, x, keywords)
         x = self._start(x)
         for i in range(self.steps):
             x = self._advance(i, x, context, keywords)
@@ -181,6 +186,7 @@ class ProjectedODE(nn.Module):
 
     def trajectory(self, x: Tensor, *context, **keywords) -> Tensor:
         """Every point, start included: (steps + 1, *batch, *shape)."""
+        self = bound(self, x, keywords)
         points = [self._start(x)]
         for i in range(self.steps):
             points.append(self._advance(i, points[-1], context, keywords))

@@ -4,10 +4,17 @@ from .affine import Affine
 from .ball import Ball
 from .box import Box
 from .box_minus_balls import BoxMinusBalls
+from .capped_simplex import CappedSimplex
 from .cone import SecondOrderCone
+from .correlation import Correlation
+from .depends import Depends
+from .ellipsoid import Ellipsoid
 from .euclidean import Euclidean
 from .fixed_trace_psd import FixedTracePSD
 from .halfspace import Halfspace
+from .implicit import Implicit
+from .intersection import Intersection
+from .polytope import Halfspaces, Polytope
 from .product import Product
 from .psd import PSD
 from .se import SE
@@ -25,9 +32,17 @@ __all__ = [
     "Ball",
     "Box",
     "BoxMinusBalls",
+    "CappedSimplex",
+    "Correlation",
+    "Depends",
+    "Ellipsoid",
     "Euclidean",
     "FixedTracePSD",
     "Halfspace",
+    "Halfspaces",
+    "Implicit",
+    "Intersection",
+    "Polytope",
     "Product",
     "SecondOrderCone",
     "Simplex",

@@ -70,8 +70,10 @@ class Product(ConstraintSet):
     def _violation(self, x):
         return sum(s.violation(p) for s, p in zip(self.sets, self.split(x), strict=True))
 
-    def contains(self, x, tol=None):
+    def contains(self, x, tol=None, context=None):
         """Every part contains its share."""
+        if context is not None:
+            return self.given(context).contains(x, tol)
         (x,) = self._enter("contains", x)
         shares = [s.contains(p, tol) for s, p in zip(self.sets, self.split(x), strict=True)]
         return torch.stack(torch.broadcast_tensors(*shares)).all(0)

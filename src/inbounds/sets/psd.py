@@ -5,40 +5,61 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, check_size
+from ..core import ConstraintSet, check_size, shown
 from ..kernels.spectral import null_projector, positive_part, safe_eigh, sym
 
 
 class PSD(ConstraintSet):
-    """Symmetric positive semidefinite n x n matrices. P(A) clamps the eigenvalues of the symmetric part at 0."""
+    """Symmetric n x n matrices with eigenvalues >= minimum. P(A) clamps the eigenvalues of the symmetric part there."""
 
     reach = math.inf
+    minimum: Tensor
 
-    def __init__(self, n: int):
+    def __init__(self, n: int, minimum=0.0):
         super().__init__()
         check_size("PSD", n)
         if n < 1:
             raise ValueError(f"PSD asked for n >= 1, got {n}.")
         self.n, self.shape = n, (n, n)
+        self._constant("minimum", minimum)
+        self._plain = not isinstance(minimum, Tensor) and minimum == 0
+
+    def _lifted(self, x: Tensor, land: bool = False) -> Tensor:
+        """minimum I, a few units of rounding higher where a point is about to land."""
+        low = self._cast("minimum", x)[..., None, None]
+        rise = 4 * max(4, self.n) * torch.finfo(x.dtype).eps * low.abs() if land else 0.0
+        return (low + rise) * torch.eye(self.n, dtype=x.dtype, device=x.device)
 
     def _project(self, x):
-        return positive_part(sym(x))
+        if self._plain:
+            return positive_part(sym(x))
+        low = self._lifted(x, land=True)
+        y = positive_part(sym(x - low)) + low
+        eye = torch.eye(self.n, dtype=x.dtype, device=x.device)
+        least = safe_eigh(sym(x.detach()) - self._lifted(x))[0][..., :1, None]
+        size = y.detach().abs().amax((-2, -1), keepdim=True)  # adding `low` to large eigenvalues rounds
+        return torch.where(least < 0, y + 2 * max(4, self.n) * torch.finfo(x.dtype).eps * size * eye, sym(x))
 
     def _residuals(self, x):
-        return symmetry_residuals(x)
+        if self._plain:
+            return symmetry_residuals(x)
+        eq, ineq = symmetry_residuals(x)
+        low = self._cast("minimum", x)[..., None]
+        over = low + ineq
+        return eq.expand(*over.shape[:-1], eq.shape[-1]), over
 
     def _tangent(self, x, v):
         """v minus the negative part of its compression to the null space of x."""
-        v, null = sym(v), null_projector(sym(x))
+        v, null = sym(v), null_projector(sym(x) if self._plain else sym(x - self._lifted(x)))
         return v + positive_part(sym(-(null @ v @ null)))
 
     def _sample(self, batch, generator, dtype, device):
         """Wishart."""
         g = torch.randn(*batch, self.n, self.n, generator=generator, dtype=dtype, device=device)
-        return self._project(g @ g.mT / self.n)
+        return self._project(g @ g.mT / self.n + (0.0 if self._plain else self._lifted(g)))
 
     def extra_repr(self):
-        return f"{self.n}"
+        return f"{self.n}" + shown("minimum", self.minimum, 0.0)
 
     def _scale(self, x):
         return x.abs().amax((-2, -1))

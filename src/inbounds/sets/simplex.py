@@ -5,30 +5,41 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, check_size
+from ..core import ConstraintSet, check_size, shown
 from ..kernels.simplex import simplex
 
 
 class Simplex(ConstraintSet):
-    """{x in R^n : x >= 0, sum x = 1}: probability vectors."""
+    """{x in R^n : x >= 0, sum x = total}: probability vectors."""
 
     reach = math.inf
+    total: Tensor
 
-    def __init__(self, n: int):
+    def __init__(self, n: int, total=1.0):
         super().__init__()
         check_size("Simplex", n)
         if n < 1:
             raise ValueError(f"Simplex asked for n >= 1 entries, got {n}.")
         self.shape = (n,)
+        t = self._constant("total", total)
+        self._require(t > 0, lambda: f"Simplex asked for total > 0, got {total}. Total 0 leaves the zero vector only.")
+        self._plain = not isinstance(total, Tensor) and total == 1
+
+    def _total(self, x: Tensor) -> Tensor:
+        return self._cast("total", x)[..., None]
 
     def _project(self, x):
-        return simplex(x)
+        return simplex(x) if self._plain else simplex(x / self._total(x)) * self._total(x)
 
     def _residuals(self, x):
-        return x.sum(-1, keepdim=True) - 1, -x
+        off = x.sum(-1, keepdim=True) - self._total(x)
+        return off, (-x).expand(*off.shape[:-1], self.shape[0])
+
+    def _scale(self, x):
+        return self._cast("total", x)
 
     def _tangent(self, x, v):
-        active = x <= 4 * torch.finfo(x.dtype).eps  # project lands on exact zeros
+        active = x <= 4 * torch.finfo(x.dtype).eps * self._total(x)  # project lands on exact zeros
         level = cone_level(v, active)
         moved = v - level
         return torch.where(active, moved.clamp(min=0), moved)
@@ -36,10 +47,10 @@ class Simplex(ConstraintSet):
     def _sample(self, batch, generator, dtype, device):
         u = torch.rand(*batch, *self.shape, generator=generator, dtype=dtype, device=device)
         e = -torch.log1p(-u)
-        return self._project(e / e.sum(-1, keepdim=True).clamp(min=torch.finfo(dtype).tiny))
+        return self._project(e / e.sum(-1, keepdim=True).clamp(min=torch.finfo(dtype).tiny) * self._total(e))
 
     def extra_repr(self):
-        return f"{self.shape[0]}"
+        return f"{self.shape[0]}" + shown("total", self.total, 1.0)
 
 
 def cone_level(v: Tensor, active: Tensor) -> Tensor:

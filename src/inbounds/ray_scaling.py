@@ -1,0 +1,92 @@
+"""`RayScaling`: a smooth map onto the interior of a convex set, which has no dead gradients."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .core import ConstraintSet, check_point, working_dtype
+from .sets.affine import times
+from .sets.intersection import polyhedral
+from .sets.polytope import Polytope
+from .steps import Step
+
+
+class RayScaling(Step):
+    """c + v / (1 + k(v)) with v = u, or x + u - c, and the gauge k(v) = min {k : c + v / k in M} of a convex M about a point c.
+
+    Every point of the interior is reached, the boundary in the limit, and the derivative has full rank everywhere: unlike that of
+    a projection, it is not 0 where the raw output lies outside. It is not a projection: points of M move too. Equalities (planes)
+    are taken out of v first.
+    """
+
+    center: Tensor
+
+    def __init__(self, M: ConstraintSet, center=None):
+        super().__init__(M, ConstraintSet, "set", "Projection")
+        if M.reach != math.inf:
+            raise TypeError(f"RayScaling needs a convex set, got {M!r}. Use Projection({M!r}).")
+        self.size = math.prod(M.shape)
+        if center is None:
+            center = getattr(M, "center", None)
+            low, high = getattr(M, "low", None), getattr(M, "high", None)
+            if center is None and low is not None and high is not None and low.shape == high.shape and low.numel():
+                center = 0.5 * (low + high)
+            if center is None:
+                raise ValueError(f"RayScaling asked for a center inside {M!r}, got none. Write RayScaling(M, center=point).")
+        c = torch.as_tensor(center, dtype=torch.float64) if not isinstance(center, Tensor) else center.detach()
+        check_point(c, M.shape, lambda: f"RayScaling's center in {M!r}")
+        eq, ineq = M.residuals(c.double())
+        if not bool((ineq < 0).all()) or (eq.numel() and float(eq.abs().max()) > 1e-6):
+            raise ValueError(f"RayScaling asked for a center strictly inside {M!r}, got one on its boundary or outside.")
+        self.register_buffer("center", c, persistent=False)
+
+    def forward(self, x, u):
+        u = self.shaped(u, self.M.shape)
+        u = u.to(working_dtype(u))
+        c = self.center.to(u.dtype)
+        v = (u if x is None else x + u - c).double()
+        v = self._along(v)
+        y = (c.double() + v / (1 + self._gauge(v, c.double()))).to(u.dtype)
+        return self.M.project(y)
+
+    def _along(self, v: Tensor) -> Tensor:
+        """v without its part across the planes of M."""
+        faces = polyhedral(self.M)
+        if faces is None or "E" not in faces:
+            return v
+        E = faces["E"].to(v)
+        return v - times(torch.linalg.pinv(E), times(E, v))
+
+    def _gauge(self, v: Tensor, c: Tensor) -> Tensor:
+        """(*batch, 1, .., 1), >= 0."""
+        faces = polyhedral(self.M)
+        wide = [1] * len(self.M.shape)
+        if faces is not None:
+            P = Polytope(**faces)  # pyright: ignore[reportArgumentType]
+            A, b, _ = P._faces(P._parts(v))
+            k = (times(A, v) / (b - times(A, c))).amax(-1).clamp(min=0)
+            return k.reshape(*k.shape, *wide)
+        if self.M.residuals(c)[0].numel():
+            raise TypeError(f"RayScaling cannot stay on the equations of {self.M!r}. Use Projection({self.M!r}).")
+        size = self.M._flat(v).norm(dim=-1).detach() + 1e-300
+        low, high = 1e-9 * size, 1e9 * size
+        with torch.no_grad():
+            for _ in range(80):  # bisection in the logarithm
+                mid = (low * high).sqrt()
+                out = self._over(c, v.detach(), mid) > 0
+                low, high = torch.where(out, mid, low), torch.where(out, high, mid)
+        k = high.detach()
+        # one Newton step with derivative: h(c + v / k) = 0
+        with torch.enable_grad():
+            t = k.clone().requires_grad_()
+            (slope,) = torch.autograd.grad(self._over(c, v.detach(), t).sum(), t)
+        k = k - (self._over(c, v, k) - self._over(c, v.detach(), k).detach()) / torch.where(slope.abs() > 1e-300, slope, -1.0)
+        return k.reshape(*k.shape, *wide)
+
+    def _over(self, c: Tensor, v: Tensor, k: Tensor) -> Tensor:
+        """The largest inequality at c + v / k."""
+        wide = k.clamp(min=1e-300).reshape(*k.shape, *[1] * len(self.M.shape))
+        return self.M.residuals(c + v / wide)[1].amax(-1)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from ..core import ConstraintSet, full_precision
+from ..kernels.derivative import eager
+from ..solvers import EMPTY, FLAT, NAMES, Solution
+
+
+class SolveError(RuntimeError):
+    """A projection that a solver did not find, or that does not exist."""
+
+
+class SolvedSet(ConstraintSet):
+    """A set whose nearest points are found by a solver, with a status for every row.
+
+    `project` raises `SolveError` if a row is empty or not converged; with on_fail="best" it returns the best point it found.
+    Under compile, vmap and export, where nothing can raise, such rows are NaN, or the best point.
+    """
+
+    on_fail: str
+
+    def __init__(self, on_fail: str = "raise"):
+        super().__init__()
+        if on_fail not in ("raise", "best"):
+            raise ValueError(f'{type(self).__name__} asked for on_fail "raise" or "best", got {on_fail!r}.')
+        self.on_fail = on_fail
+
+    @abstractmethod
+    def _nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The nearest point, differentiable, in x's dtype, and the status (*batch,)."""
+
+    @abstractmethod
+    def _solve(self, x: Tensor) -> Solution: ...
+
+    def solve(self, x: Tensor, context: Tensor | None = None) -> Solution:
+        """The projection of x with everything the solver knows about it, without derivative. It never raises for a bad row."""
+        if context is not None:
+            given = self.given(context)
+            assert isinstance(given, SolvedSet)
+            return given.solve(x)
+        (x,) = self._enter("solve", x)
+        with full_precision(x), torch.no_grad():
+            return self._solve(x)
+
+    def _project(self, x):
+        y, status = self._nearest(x)
+        bad = status > FLAT
+        if not eager():
+            return y if self.on_fail == "best" else torch.where(self._wide(bad), torch.nan, y)
+        bad = bad & torch.isfinite(self._flat(x)).all(-1).expand(bad.shape)
+        if self.on_fail == "raise" and bool(bad.any()):
+            raise SolveError(self._complaint(status, bad))
+        return y
+
+    def _wide(self, row: Tensor) -> Tensor:
+        """(*batch,) -> (*batch, 1, .., 1)."""
+        return row.reshape(*row.shape, *[1] * len(self.shape))
+
+    def _complaint(self, status: Tensor, bad: Tensor) -> str:
+        first = tuple(bad.nonzero()[0].tolist())
+        row = f" at index {first}" if first else ""
+        word = NAMES[int(status[first])]
+        why = (
+            "its constraints contradict each other, so there is no point to project on. Mend the constraints"
+            if int(status[first]) == EMPTY
+            else "the solver did not converge there. Use more restarts where the set has them"
+        )
+        return (
+            f"{self!r}.project was asked for {bad.numel()} projections and has none for {int(bad.sum())} of them. The first bad "
+            f'row{row} is {word}: {why}, look at M.solve(x), or write on_fail="best" to get the best point that was found.'
+        )

@@ -1,0 +1,341 @@
+"""The nearest point of {A y <= b, E y = f} in the metric of a matrix W, row by row, landed inside in the caller's dtype.
+
+Everything is float64 inside. Coordinates are turned so that the metric is the usual one (z = L^T y, W = L L^T), the equalities
+are taken out by orthonormal directions Q, and the faces get unit normals. What remains is pure: {z : A z <= b}.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .dual_method import dual_feasible, dual_method, exact_on_faces, fast_dual_method
+from .pivoting import EPS, back, block_pivoting, on_faces, pick, rows_of, take, times, tolerance
+from .solution import EMPTY, FLAT, NOT_CONVERGED, OK
+
+RANK = 1e-10  # an equality nearer than this (relative) to the span of those before it is redundant
+PARALLEL = 1e-9  # a face whose normal has no more than this outside the span of the equalities is decided by them
+LAND = 3  # units of rounding of the caller's dtype that the answer lies inside every inequality
+FAR = 1e3  # an x farther away than this, in sizes of the answer, is moved nearer along its own ray
+
+
+@dataclass(frozen=True)
+class Pure:
+    """The problem in turned coordinates: x (R, n), unit A, b; Q, g of the equalities; L of the metric; lengths of old rows."""
+
+    x: Tensor
+    A: Tensor
+    b: Tensor
+    Q: Tensor | None
+    g: Tensor | None
+    L: Tensor | None
+    size: Tensor
+    chosen: Tensor
+    consistent: Tensor
+
+
+def solve_upper(U: Tensor, z: Tensor) -> Tensor:
+    """U^{-1} z for every row, U (n, n) or (R, n, n)."""
+    if U.dim() == 2:
+        return torch.linalg.solve_triangular(U, z.mT, upper=True).mT
+    return torch.linalg.solve_triangular(U, z[:, :, None], upper=True)[:, :, 0]
+
+
+def basis(E: Tensor) -> tuple[Tensor, Tensor]:
+    """Q (*, n, p) with orthonormal columns, 0 for redundant rows of E (*, p, n); and which rows are not redundant, (*, p)."""
+    size = E.norm(dim=-1).clamp(min=1e-300)
+    Q, T = torch.linalg.qr((E / size[..., None]).mT)
+    if E.shape[-2] <= E.shape[-1] and bool((T.diagonal(dim1=-2, dim2=-1).abs() > RANK).all()):
+        return Q, torch.ones_like(size, dtype=torch.bool)
+    columns, kept = [], []
+    for i in range(E.shape[-2]):  # Gram-Schmidt, twice
+        q = E[..., i, :] / size[..., i, None]
+        if columns:
+            B = torch.stack(columns, -1)
+            for _ in range(2):
+                q = q - (B @ (B.mT @ q[..., None]))[..., 0]
+        length = q.norm(dim=-1, keepdim=True)
+        keep = length > RANK
+        columns.append(torch.where(keep, q / torch.where(keep, length, 1.0), 0.0))
+        kept.append(keep[..., 0])
+    return torch.stack(columns, -1), torch.stack(kept, -1)
+
+
+def coordinates(E: Tensor, f: Tensor, Q: Tensor, kept: Tensor) -> Tensor:
+    """g with Q g on E y = f: (Q^T E^T)^T g = f on the kept rows. Differentiable in f. (p,) or (R, p)"""
+    T = torch.where(kept[..., :, None] & kept[..., None, :], E @ Q, 0.0) + torch.diag_embed((~kept).to(E.dtype))
+    rhs = torch.where(kept, f, 0.0)
+    return torch.linalg.solve_triangular(T, rhs[..., None], upper=False)[..., 0]
+
+
+def purify(x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor) -> Pure:
+    L = torch.linalg.cholesky(W) if W.numel() else None
+    if L is not None:
+        x = times(L.mT, x)
+        A, E = (torch.linalg.solve_triangular(L.mT, t, upper=True, left=False) for t in (A, E))
+    rounding = A.norm(dim=-1)
+    Q = g = None
+    chosen = torch.zeros(E.shape[:-1], dtype=torch.bool, device=x.device)
+    consistent = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    if E.shape[-2]:
+        Q, chosen = basis(E)
+        g = coordinates(E, f, Q, chosen)
+        x = x - times(Q, times(Q.mT, x) - g)
+        across = A @ Q
+        b = b - times(across, g if g.dim() == 2 else g[None])
+        A = A - across @ Q.mT
+        A = A - (A @ Q) @ Q.mT
+        foot = times(Q, g if g.dim() == 2 else g[None])
+        off = (times(E, foot) - f).abs()
+        room = 1e-6 if W.numel() else 1e-7
+        consistent = (off <= room * (E.norm(dim=-1) * foot.norm(dim=1, keepdim=True) + f.abs())).all(-1).expand(len(x))
+    b = b[0] if b.dim() == 2 and len(b) == 1 and len(x) != 1 else b
+    size = A.norm(dim=-1)
+    decided = size <= PARALLEL * rounding
+    size = torch.where(decided, rounding.clamp(min=1e-300), size)
+    A = torch.where(decided[..., None], 0.0, A) / size[..., None]
+    return Pure(x, A, b / size, Q, g, L, size, chosen, consistent)
+
+
+def nearest(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """J, whether a row is finished, whether the set is certified empty, rounds: by pivoting, then by the exact method."""
+    J, finished, count = block_pivoting(x, A, b, J)
+    empty = torch.zeros_like(finished)
+    steps = 4 * (x.shape[1] + 10)
+    left = (~finished).nonzero()[:, 0]
+    if len(left):
+        part = x[left], rows_of(A, left, 2), rows_of(b, left, 1)
+        start = dual_feasible(*part, J[left])
+        faces, done = fast_dual_method(*part, start, steps)
+        done = done & is_nearest(*part, faces)
+        J[left], finished[left] = torch.where(done[:, None], faces, start), done
+        left = left[~done]
+    if len(left):
+        part = x[left], rows_of(A, left, 2), rows_of(b, left, 1)
+        J[left], finished[left], empty[left], more = dual_method(*part, J[left], 5 * steps + A.shape[-2])
+        count[left] += more
+    return J, finished, empty, count
+
+
+def is_nearest(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> Tensor:
+    """Whether the nearest point of the faces J is feasible and has multipliers >= 0, to rounding."""
+    y, l = on_faces(x, A, b, J)
+    over = (times(A, y) - b - tolerance(x, y, b)).amax(1)
+    return (over <= 0) & (l >= -16 * EPS * x.norm(dim=1, keepdim=True)).all(1)
+
+
+def solve_rows(
+    x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor, fine: int, eps: float, land: float
+) -> tuple[Tensor, ...]:
+    """point (R, n), multipliers (R, K) of the faces J (R, K), J, chosen equalities, directions Q, status, rounds, optimality.
+
+    The last `fine` rows of A are bounds on single coordinates: they hold exactly after a clamp and need no landing.
+    eps, land: rounding of the caller's dtype and how many units of it the answer lies inside.
+    """
+    R, n = x.shape
+    m = A.shape[-2]
+    K = min(n, m)
+    bad = ~torch.isfinite(x).all(1)
+    x = torch.where(bad[:, None], 0.0, x)
+    x = x * (1e150 / x.abs().amax(1, keepdim=True).clamp(min=1e150))
+    pure = purify(x, A, b, E, f, W)
+    px, pb = pure.x, pure.b
+    J = torch.full((R, K), m, dtype=torch.long, device=x.device)
+    status = torch.full((R,), OK, dtype=torch.long, device=x.device)
+    count = torch.zeros_like(status)
+    inside = strictly_inside(x, A, b) if not E.shape[-2] else torch.zeros(R, dtype=torch.bool, device=x.device)
+    point, l = x.clone(), x.new_zeros(R, K)
+    rest = (~inside).nonzero()[:, 0]
+    if len(rest):
+        work = Rows(px[rest], rows_of(pure.A, rest, 2), rows_of(pb, rest, 1), J[rest])
+        work.run()
+        own = [rows_of(t, rest, d) for t, d in ((A, 2), (b, 1))]
+        back_map = Restore(pure, rest)
+        work.recentre(back_map)
+        y, flat, worst = work.land(back_map, own[0], own[1], rows_of(pure.size, rest, 1), fine, eps, land)
+        point[rest], J[rest], l[rest], count[rest] = y, work.J, work.l, work.count
+        lost = ~work.finished & ~work.empty
+        state = torch.where(flat, FLAT, OK)
+        state = torch.where(worst > 0, NOT_CONVERGED, state)
+        state = torch.where(lost, NOT_CONVERGED, state)
+        state = torch.where(work.empty | ~pure.consistent[rest], EMPTY, state)
+        status[rest] = state
+    optimality = stationarity(pure, px, point, J, l)
+    status = torch.where((status <= FLAT) & ~(optimality <= 1e3 * max(eps, 1e2 * EPS)), NOT_CONVERGED, status)
+    l = l / pick(pure.size, J).clamp(min=1e-300)
+    Q = E.mT.clone() if pure.Q is None else pure.Q
+    return point, l, J, pure.chosen, Q, status, count, optimality
+
+
+def strictly_inside(x: Tensor, A: Tensor, b: Tensor) -> Tensor:
+    return (times(A, x) - b <= 0).all(1)
+
+
+def stationarity(pure: Pure, x: Tensor, point: Tensor, J: Tensor, l: Tensor) -> Tensor:
+    """|x - y - A_J^T l| / (|x| + |y|) in turned coordinates, for the returned point y."""
+    y = point if pure.L is None else times(pure.L.mT, point)
+    rest = x - y - back(take(pure.A, J), l)
+    if pure.Q is not None:
+        rest = rest - times(pure.Q, times(pure.Q.mT, rest))
+    size = x.norm(dim=1) + y.norm(dim=1) + pick(pure.b, J).abs().amax(1) if J.shape[1] else x.norm(dim=1) + y.norm(dim=1)
+    return rest.norm(dim=1) / size.clamp(min=1e-300)
+
+
+class Restore:
+    """The way back to the caller's coordinates for some of the rows."""
+
+    def __init__(self, pure: Pure, rows: Tensor):
+        self.Q = None if pure.Q is None else rows_of(pure.Q, rows, 2)
+        self.g = None if pure.g is None else rows_of(pure.g, rows, 1)
+        self.L = None if pure.L is None else rows_of(pure.L, rows, 2)
+
+    def plane(self, z: Tensor) -> Tensor:
+        """z put on the equalities, twice: the first step cancels what is far."""
+        if self.Q is None or self.g is None:
+            return z
+        for _ in range(2):
+            z = z - times(self.Q, times(self.Q.mT, z) - self.g)
+        return z
+
+    def __call__(self, z: Tensor) -> Tensor:
+        z = self.plane(z)
+        return z if self.L is None else solve_upper(self.L.mT, z)
+
+    def of(self, rows: Tensor) -> Restore:
+        other = Restore.__new__(Restore)
+        other.Q = None if self.Q is None else rows_of(self.Q, rows, 2)
+        other.g = None if self.g is None else rows_of(self.g, rows, 1)
+        other.L = None if self.L is None else rows_of(self.L, rows, 2)
+        return other
+
+
+class Rows:
+    """The rows that lie outside, with their lists of faces."""
+
+    def __init__(self, x: Tensor, A: Tensor, b: Tensor, J: Tensor):
+        self.x, self.A, self.b, self.J = x, A, b, J
+        self.finished = self.empty = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        self.count = torch.zeros(len(x), dtype=torch.long, device=x.device)
+        self.l = x.new_zeros(J.shape)
+        self.scaled, self.origin = x.new_ones(len(x)), x
+
+    def run(self) -> None:
+        self.J, self.finished, self.empty, self.count = nearest(self.x, self.A, self.b, self.J)
+        self.y, self.l = self.on(self.b)
+
+    def on(self, b: Tensor) -> tuple[Tensor, Tensor]:
+        """y and l on the faces J, by QR where the fast way is not exact."""
+        m = self.A.shape[-2]
+        width = int((self.J < m).sum(1).max()) if self.J.numel() else 0
+        J = self.J[:, :width]
+        if not width:
+            return self.x, torch.zeros_like(self.l)
+        y, l = on_faces(self.x, self.A, b, J)
+        off = ((times(take(self.A, J), y) - pick(b, J)).abs() > 64 * EPS * (self.x.norm(dim=1) + 1e-300)[:, None]).any(1)
+        off = off | ~torch.isfinite(y).all(1)
+        bad = off.nonzero()[:, 0]
+        if len(bad):
+            y2, l2 = exact_on_faces(self.x[bad], rows_of(self.A, bad, 2), rows_of(b, bad, 1), J[bad])
+            y, l = y.index_copy(0, bad, y2), l.index_copy(0, bad, l2)
+        return y, torch.nn.functional.pad(l, (0, self.J.shape[1] - width))
+
+    def recentre(self, restore: Restore) -> None:
+        """P(y + s (x - y)) = P(x) for y = P(x) and s > 0: a far x is moved nearer, where rounding is that of y.
+
+        By at most 1e-8 at a time, always from x itself, so that the error of the last y, eps |x|, does not turn the ray; the last
+        distance is taken twice.
+        """
+        origin, distance = self.x, (self.x - self.y).norm(dim=1)
+        b = pick(self.b, self.J).abs().amax(1) if self.J.shape[1] else distance
+        again = self.finished & (distance > FAR * (self.y.norm(dim=1) + b))
+        for _ in range(40):
+            rows = again.nonzero()[:, 0]
+            if not len(rows):
+                return
+            y = restore.of(rows).plane(self.y[rows])
+            away = origin[rows] - y
+            far = away.norm(dim=1)
+            b = pick(self.b, self.J).abs().amax(1)[rows]
+            new = (y.norm(dim=1) + b).maximum(1e-8 * distance[rows]).maximum(1e-30 * far)
+            s = new / far
+            part = Rows(y + s[:, None] * away, rows_of(self.A, rows, 2), rows_of(self.b, rows, 1), self.J[rows])
+            part.run()
+            again[rows] = part.finished & (new < 0.5 * distance[rows])
+            rows, keep = rows[part.finished], part.finished
+            for old, fresh in ((distance, new), (self.scaled, s), (self.J, part.J), (self.y, part.y), (self.l, part.l)):
+                old[rows] = fresh[keep]
+            self.x = self.x.index_copy(0, rows, part.x[keep])
+
+    def land(self, restore: Restore, A, b, size, fine, eps, land) -> tuple[Tensor, Tensor, Tensor]:
+        """The point in the caller's coordinates and dtype, whether the set is flat there, and its largest inequality.
+
+        The same faces again with b - land eps (|A_i||y| + |b_i|); rows that fail are solved anew; what fails then is flat.
+        """
+        m = A.shape[-2]
+        own = A.norm(dim=-1)
+        true_b = self.b
+        plain = self.y
+        y = restore(plain)
+        flat = torch.zeros(len(y), dtype=torch.bool, device=y.device)
+        if land:
+            units = own * y.norm(dim=1, keepdim=True) + torch.where(torch.isfinite(b), b.abs(), 0.0)
+            inner = torch.arange(m, device=y.device) < m - fine
+            margin = torch.where(inner, land * eps * units / size, 0.0)
+            self.y, l = self.on(true_b - margin)
+            landed = finish(restore(self.y), A, b, m - fine, eps)
+            over = worst_of(landed, A, b)
+            fail = ((over > 0) & self.finished).nonzero()[:, 0]
+            self.l = l
+            if len(fail):
+                part = Rows(self.x[fail], rows_of(self.A, fail, 2), (true_b - margin)[fail], self.J[fail])
+                part.run()
+                there = finish(restore.of(fail)(part.y), rows_of(A, fail, 2), rows_of(b, fail, 1), m - fine, eps)
+                good = part.finished & (worst_of(there, rows_of(A, fail, 2), rows_of(b, fail, 1)) <= 0)
+                rows = fail[good]
+                landed = landed.index_copy(0, rows, there[good])
+                self.J = self.J.index_copy(0, rows, part.J[good])
+                self.l = self.l.index_copy(0, rows, part.l[good])
+                rows = fail[~good]
+                flat[rows] = True
+                A2, b2 = rows_of(A, rows, 2), rows_of(b, rows, 1)
+                there = finish(restore.of(rows)(plain[rows]), A2, b2, m - fine, eps)
+                # a cone that is {0}: what is left is the rounding of x, and 0 is the foot
+                lost = (there.norm(dim=1) <= 64 * EPS * self.origin[rows].norm(dim=1)) & (b2 >= 0).all(-1)
+                if restore.g is None:
+                    there = torch.where(lost[:, None], 0.0, there)
+                landed = landed.index_copy(0, rows, there)
+        else:
+            landed = y
+        self.l = self.l / self.scaled[:, None]
+        over = worst_of(landed, A, b)
+        room = 16 * eps * landed.norm(dim=1) + 64 * EPS * self.origin.norm(dim=1)
+        if self.J.shape[1]:
+            room = room + 16 * eps * pick(b / own.clamp(min=1e-300), self.J).abs().amax(1)
+        worst = torch.where(flat | (land == 0), (over - room).clamp(min=0), over)
+        return landed, flat, worst
+
+
+def finish(y: Tensor, A: Tensor, b: Tensor, coarse: int, eps: float) -> Tensor:
+    """y rounded to the caller's dtype, and clamped to the bounds: A[coarse:] is one entry, 1 or -1, per row."""
+    if eps > 1e-10:
+        y = y.float().double()
+    if coarse == A.shape[-2]:
+        return y
+    n = y.shape[1]
+    sign = A[..., coarse:, :]
+    column, bound = sign.abs().argmax(-1), b[..., coarse:].expand(len(y), -1)
+    side = sign.sum(-1)
+    column, side = column.expand(len(y), -1), side.expand(len(y), -1)
+    high = y.new_full((len(y), n), torch.inf).scatter_reduce(1, column, torch.where(side > 0, bound, torch.inf), "amin")
+    low = y.new_full((len(y), n), -torch.inf).scatter_reduce(1, column, torch.where(side < 0, -bound, -torch.inf), "amax")
+    return torch.minimum(torch.maximum(y, low), high)
+
+
+def worst_of(y: Tensor, A: Tensor, b: Tensor) -> Tensor:
+    """The largest inequality, every one divided by the length of its normal: sign exact to rounding. (R,)"""
+    if not A.shape[-2]:
+        return y.new_full((len(y),), -torch.inf)
+    size = A.norm(dim=-1)
+    return ((times(A, y) - b) / torch.where(size > 0, size, 1.0)).amax(1)

@@ -1,0 +1,46 @@
+"""The examples run, and what they promise holds."""
+
+import importlib.util
+from pathlib import Path
+
+import torch
+
+FOLDER = Path(__file__).parents[1] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_arm_with_limits_and_an_obstacle():
+    arm = load("arm")
+    _, goals, _, s = arm.main()
+    ok = s.status == 0
+    assert ok.double().mean() >= 0.8
+    for q, goal in zip(s.point[ok].double(), goals[ok].double(), strict=True):
+        assert (arm.joints(q)[-1] - goal).abs().max() <= 1e-5 and (arm.allowed(q, goal) <= 0).all()
+
+
+def test_portfolio_with_caps_and_sectors():
+    portfolio = load("portfolio")
+    _, w, gains = portfolio.main(steps=40)
+    exact = w.double()
+    assert (exact >= 0).all() and (exact <= torch.tensor(portfolio.CAP).double()).all()
+    assert ((exact @ portfolio.SECTORS.T.double()) <= torch.tensor(portfolio.LIMIT).double()).all()
+    assert (exact.sum(-1) - 1).abs().max() <= 1e-6 and gains[-1] > gains[0]
+
+
+def test_power_balance_from_the_input():
+    M, _, z, x, costs = load("power_balance").main(steps=20)
+    own = M.given(z)
+    eq, ineq = own.residuals(x)
+    assert (ineq <= 0).all() and eq.abs().max() <= 1e-5 and costs[-1] < costs[0]
+
+
+def test_a_correlation_matrix_as_a_head():
+    y, losses = load("correlation_head").main(steps=15)
+    assert (y.diagonal(dim1=1, dim2=2) == 1).all() and torch.linalg.eigvalsh(y.double()).min() >= 0
+    assert losses[-1] < losses[0]

@@ -1,0 +1,218 @@
+"""`Implicit`: nearest points from equations, held against closed forms, restarts and finite differences."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import inbounds as ib
+from inbounds.solvers import NOT_CONVERGED, OK
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def sphere(p):
+    return p @ p - 1
+
+
+def ring(p):
+    return ((p[:2] @ p[:2]).sqrt() - 2) ** 2 + p[2] ** 2 - 0.25
+
+
+def orthogonal(p):
+    return (p @ p.T - torch.eye(3, dtype=p.dtype)).flatten()
+
+
+def hand(q):
+    angles = q.cumsum(0)
+    return torch.stack([angles.cos().sum(), angles.sin().sum()])
+
+
+CLOSED = [
+    ("Sphere", ib.Implicit(3, eq=sphere), ib.Sphere(3)),
+    ("Ball", ib.Implicit(2, ineq=sphere), ib.Ball(2)),
+    (
+        "Ellipsoid",
+        ib.Implicit(3, ineq=lambda p: (p / torch.tensor([1.0, 2, 3]).to(p)).square().sum() - 1),
+        ib.Ellipsoid([1.0, 2, 3]),
+    ),
+    ("Stiefel", ib.Implicit((3, 3), eq=orthogonal), ib.Stiefel(3, 3)),
+    ("Sphere twice", ib.Implicit(3, eq=lambda p: torch.stack([sphere(p), 3 * sphere(p), (p @ p) ** 2 - 1])), ib.Sphere(3)),
+    ("Halfspace", ib.Implicit(3, ineq=lambda p: p.sum() - 1), ib.Halfspace([1.0, 1, 1], 1.0)),
+]
+
+
+@pytest.mark.parametrize("name, M, truth", CLOSED, ids=[c[0] for c in CLOSED])
+def test_the_closed_forms_are_found(name, M, truth):
+    for dtype, tol in ((torch.float64, 1e-12), (torch.float32, 2e-5)):
+        x = 1.5 * draw(64, *M.shape, seed=2, dtype=dtype)
+        s = M.solve(x)
+        assert (s.status == OK).all()
+        torch.testing.assert_close(s.point, truth.project(x), atol=tol, rtol=tol)
+        eq, ineq = M.residuals(s.point)
+        assert (ineq <= 0).all() and (eq.abs() <= 8 * torch.finfo(dtype).eps * M._scale(s.point)[:, None]).all()
+
+
+@pytest.mark.parametrize("name, M, truth", CLOSED, ids=[c[0] for c in CLOSED])
+def test_gradients_have_the_curvature(name, M, truth):
+    x = 1.5 * draw(16, *M.shape, seed=3).requires_grad_()
+    w = draw(16, *M.shape, seed=4)
+    (mine,) = torch.autograd.grad(M.project(x), x, w)
+    (true,) = torch.autograd.grad(truth.project(x), x, w)
+    torch.testing.assert_close(mine, true, atol=1e-8, rtol=1e-8)
+
+
+def test_gradients_reach_the_context_and_the_parameters():
+    class Radius(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.size = nn.Parameter(torch.tensor(1.5, dtype=torch.float64))
+
+        def forward(self, p, c):
+            return (p - c) @ (p - c) - self.size**2
+
+    f = Radius()
+    M = ib.Implicit(3, eq=f, context=3)
+    assert "eq.size" in dict(M.named_parameters())
+    x, c = draw(6, 3).requires_grad_(), 0.3 * draw(6, 3, seed=1).requires_grad_()
+    w = draw(6, 3, seed=2)
+    grads = torch.autograd.grad(M.project(x, context=c), (x, c, f.size), w)
+    x2, c2, r2 = (t.detach().clone().requires_grad_() for t in (x, c, f.size))
+    d = x2 - c2
+    true = torch.autograd.grad(c2 + r2 * d / d.norm(dim=1, keepdim=True), (x2, c2, r2), w)
+    for a, b in zip(grads, true, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
+    assert M.contains(M.project(x, context=c), context=c).all() and (M.violation(x, context=c) > 0).all()
+    t = M.tangent(M.project(x, context=c), w, context=c)
+    assert ((t * (M.project(x, context=c) - c)).sum(1).abs() <= 1e-12).all()
+
+
+def test_a_second_derivative_raises_and_is_not_wrong():
+    x = draw(3, 3).requires_grad_()
+    (g,) = torch.autograd.grad(CLOSED[0][1].project(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"once_differentiable|does not require grad"):
+        torch.autograd.grad(g.sum(), x)
+
+
+@pytest.mark.parametrize("M", [CLOSED[0][1], CLOSED[3][1], ib.Implicit(3, eq=ring)], ids=["sphere", "O(3)", "torus"])
+def test_singular_starts_and_far_points(M):
+    """At 0, where every gradient vanishes or is NaN, and from 1e-20 to 1e20: a point of the set."""
+    x = draw(8, *M.shape)
+    for z in (0 * x, 1e-20 * x, 1e3 * x, 1e20 * x):
+        s = M.solve(z)
+        assert s.ok.all() and M.contains(s.point).all()
+
+
+def test_functions_that_are_nan_somewhere():
+    """log(p_0 p_1) = 0 is a hyperbola; off the two quadrants the function is NaN."""
+    M = ib.Implicit(2, eq=lambda p: (p[0] * p[1]).log(), on_fail="best")
+    s = M.solve(draw(128, 2, seed=5))
+    good = s.status == OK
+    assert good.double().mean() > 0.9
+    assert ((s.point[good].prod(1) - 1).abs() <= 1e-12).all() and torch.isfinite(s.point).all()
+
+
+def test_a_set_without_points_is_not_converged_and_says_its_gap():
+    M = ib.Implicit(2, eq=lambda p: p @ p + 1)
+    s = M.solve(draw(5, 2))
+    assert (s.status == NOT_CONVERGED).all() and (s.violation > 0).all()
+    with pytest.raises(ib.SolveError, match=r"none for 5 of them.*not converged"):
+        M.project(draw(5, 2))
+    assert torch.isfinite(ib.Implicit(2, eq=lambda p: p @ p + 1, on_fail="best").project(draw(5, 2))).all()
+
+
+def test_ok_rows_of_an_arm_are_feasible_and_stationary():
+    """Six links, limits and a goal, judged in float64 by autograd on the functions themselves."""
+    goal = torch.tensor([2.0, 3.0], dtype=torch.float64)
+    M = ib.Implicit(6, eq=lambda q: hand(q) - goal.to(q), ineq=lambda q: torch.cat([q - 2, -2 - q]), on_fail="best")
+    x = 0.5 + 0.4 * draw(48, 6, seed=1)
+    s = M.solve(x)
+    good = s.status == OK
+    assert good.double().mean() >= 0.95
+    for q, z, l in zip(s.point[good], x[good], s.multipliers[good], strict=True):
+        q = q.clone().requires_grad_()
+        c = torch.cat([hand(q) - goal, q - 2, -2 - q])
+        (push,) = torch.autograd.grad((l * c).sum(), q)
+        assert (q - z + push).norm() <= 1e-8 and (c[2:] <= 0).all() and c[:2].abs().max() <= 1e-14
+        assert (l[2:] >= 0).all() and (l[2:] * c[2:]).abs().max() <= 1e-9
+
+
+def test_restarts_find_nearer_points():
+    """Two circles: from beside the small one, the large one is a stationary answer, and not the nearest."""
+    M = {r: ib.Implicit(2, eq=lambda p: (p @ p - 1) * ((p[0] - 3) ** 2 + p[1] ** 2 - 0.25), restarts=r) for r in (0, 4)}
+    x = torch.tensor([1.8, 0.0], dtype=torch.float64) + 0.5 * draw(64, 2)
+    near, far = M[4].distance(x), M[0].distance(x)
+    true = torch.minimum((x.norm(dim=1) - 1).abs(), ((x - torch.tensor([3.0, 0])).norm(dim=1) - 0.5).abs())
+    assert (near <= far + 1e-9).all() and (near - true).abs().le(1e-9).double().mean() >= 0.97
+
+
+def test_float32_functions_are_computed_in_float32():
+    torch.manual_seed(0)
+    f = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    M = ib.Implicit(3, eq=lambda p: f(p) - f(torch.zeros(3)).detach(), on_fail="best")
+    assert not M.double_precision
+    y = M.project(0.3 * draw(8, 3, dtype=torch.float32))
+    assert y.dtype == torch.float32 and M.violation(y).max() < 1e-5
+
+
+def test_compiled_code_gets_an_error_that_names_the_way_out():
+    M = CLOSED[0][1]
+    with pytest.raises(RuntimeError, match=r"cannot be projected on inside.*Call it outside.*Polytope"):
+        torch.func.vmap(M)(draw(4, 3))
+
+
+@pytest.mark.parametrize("M", [CLOSED[0][1], CLOSED[1][1]], ids=["sphere", "disk"])
+def test_the_contract(M):
+    ib.check_set(M, points=32)
+
+
+WRONG = [
+    (ValueError, "eq or ineq, got neither", lambda: ib.Implicit(3)),
+    (TypeError, "eq as a function of one point, got int", lambda: ib.Implicit(3, eq=1)),
+    (ValueError, r"a number or a vector.*got shape \(3, 3\).*flatten", lambda: ib.Implicit((3, 3), eq=lambda p: p @ p.T)),
+    (ValueError, "does not depend on it", lambda: ib.Implicit(3, eq=lambda p: torch.ones(()))),
+    (ValueError, "does not depend on it", lambda: ib.Implicit(3, eq=lambda p: (p * p).sum().detach())),
+    (ValueError, "does not depend on it", lambda: ib.Implicit(3, eq=lambda p: p.detach().round().sum())),
+    (TypeError, "return a tensor, got float", lambda: ib.Implicit(3, eq=lambda p: 1.0)),
+    (TypeError, r"eq\(p\), a point.*context=\(2,\)", lambda: ib.Implicit(3, eq=lambda p, c: p @ p - c)),
+    (TypeError, r"eq\(p, c\).*Leave context out", lambda: ib.Implicit(3, eq=sphere, context=(2,))),
+    (ValueError, "restarts >= 0", lambda: ib.Implicit(3, eq=sphere, restarts=-1)),
+    (
+        TypeError,
+        "depends on a context, but none was given",
+        lambda: ib.Implicit(3, eq=lambda p, c: p @ p - c, context=()).project(draw(3)),
+    ),
+    (TypeError, r"Say its shape", lambda: ib.Implicit(3, eq=sphere).project(draw(3), context=draw(2))),
+    (
+        ValueError,
+        r"context of shape \(\*batch, 3\), got \(2,\)",
+        lambda: ib.Implicit(3, eq=lambda p, c: p @ c, context=3).project(draw(3), context=draw(2)),
+    ),
+    (
+        ValueError,
+        "one context per point",
+        lambda: ib.Implicit(3, eq=lambda p, c: p @ c, context=3).project(draw(4, 3), context=draw(5, 3)),
+    ),
+    (TypeError, "floating point", lambda: ib.Implicit(3, eq=sphere).project(torch.ones(3, dtype=torch.long))),
+    (ValueError, r"semi_axes > 0", lambda: ib.Ellipsoid([1.0, 0.0])),
+    (ValueError, r"Ball\(n, radius", lambda: ib.Ellipsoid(2.0)),
+]
+
+
+@pytest.mark.parametrize("error, pattern, f", WRONG, ids=[f"{i}: {w[1][:30]}" for i, w in enumerate(WRONG)])
+def test_bad_input_says_what_to_write(error, pattern, f):
+    with pytest.raises(error, match=pattern):
+        f()
+
+
+def test_the_ellipsoid_is_exact_and_differentiable():
+    a = torch.tensor([1.0, 2, 3], dtype=torch.float64, requires_grad=True)
+    c = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64, requires_grad=True)
+    x = (3 * draw(5, 3)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, a, c: ib.Ellipsoid(a, c).project(x), (x, a, c))
+    assert torch.autograd.gradgradcheck(lambda x, a, c: ib.Ellipsoid(a, c).project(x), (x, a, c))
+    ib.check_set(ib.Ellipsoid([1.0, 2, 3], center=[0.1, 0, 0]))
+    assert math.isinf(ib.Ellipsoid([1.0, 2]).reach)
