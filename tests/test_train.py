@@ -239,7 +239,9 @@ def test_the_schedule_was_exercised():
     assert float(training.optimizer.lr[0]) == twin[3] < 0.3
 
 
-@pytest.mark.parametrize(("kind", "how"), [("proj-iaa", "layered"), ("proj-iaa", "batched"), ("own", "vmapped"), ("attention", "looped")])
+@pytest.mark.parametrize(
+    ("kind", "how"), [("proj-iaa", "layered"), ("proj-iaa", "batched"), ("own", "vmapped"), ("attention", "looped")]
+)
 def test_resumes_bit_for_bit(kind, how):
     p = problem(kind)
     whole, first, second = (StackTraining(p, PROTOCOL, MEMBERS, how) for _ in range(3))

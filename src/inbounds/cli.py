@@ -52,13 +52,18 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=positive, metavar="K", help="models per grid point")
     parser.add_argument("--depths", metavar="4,6,8", help="numbers of blocks to try")
-    parser.add_argument("--epochs", type=positive, metavar="N", help="passes over the training data")
+    parser.add_argument("--decays", metavar="0,1e-4", help="weight decays to try")
+    parser.add_argument(
+        "--epochs", type=positive, metavar="N", help="passes over the training data; more of them go on from fewer"
+    )
     parser.add_argument("--data", metavar="DIR", help="your own sphere.npz, so3.npz, ...; what is not there is generated")
     parser.add_argument("--executor", choices=("local", "ray"), default="local", help="where to train (%(default)s)")
     parser.add_argument("--address", metavar="A", help="of the Ray cluster")
     parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
     parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")
     parser.add_argument("--results", metavar="DIR", help="also write each dataset's table there, as NAME.json")
+    parser.add_argument("--shipped", metavar="DIR", help="finished runs made elsewhere, e.g. results/paper: not run again")
+    parser.add_argument("--export", metavar="DIR", help="also copy each finished run there, with its weights")
     parser.add_argument(
         "--checkpoint", type=seconds, default=20.0, metavar="S", help="seconds of work a kill may cost (%(default)s)"
     )

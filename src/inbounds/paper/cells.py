@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -13,8 +14,9 @@ from ..core import ConstraintSet
 from ..data.pairs import Pairs, generator
 from ..learned import Flow, FlowTraining, LearnedSet, denoising, fit
 from ..learned.storage import assemble
-from ..train.store import Store
-from ..train.training import Member, Protocol, StackTraining, built, mse
+from ..train.layers import unpack
+from ..train.store import Store, key
+from ..train.training import Member, Problem, Protocol, StackTraining, built, mse
 from ..train.work import Job, Unit
 from . import models
 from .datasets import FLOCKS, open_pairs
@@ -22,9 +24,10 @@ from .presets import FIT_ROWS, FLOW_ROWS, UNDEFINED, Preset, Velocity
 
 
 # --- what there is to do -----------------------------------------------------------------------------------
-def units(preset: Preset, references: Sequence[dict], rows: Sequence[str]) -> list[Unit]:
-    """Everything the table needs, long work first."""
+def units(preset: Preset, references: Sequence[dict], rows: Sequence[str], store: Store | None = None) -> list[Unit]:
+    """Everything the table needs, long work first, or last; members that the store has already are not asked for again."""
     todo: list[Unit] = []
+    there = Catalogue(store)
     for reference in references:
         velocities = velocity_configs(preset, reference) if set(rows) & set(FLOW_ROWS) else []
         todo += [Unit(c, title=f"{reference['name']} velocity", cost=_velocity_cost(c)) for c in velocities]
@@ -34,13 +37,49 @@ def units(preset: Preset, references: Sequence[dict], rows: Sequence[str]) -> li
             if (reference["name"], row) in UNDEFINED:
                 continue
             needs = tuple(learned_configs(preset, reference, row))
-            stacks = stack_configs(preset, reference, row, list(needs))
+            stacks = stack_configs(preset, reference, row, list(needs), there)
             title = f"{reference['name']} {row}"
-            todo += [Unit(c, needs, f"{title} depth {c['depth']}", _stack_cost(c)) for c in stacks]
+            todo += [Unit(c, needs, f"{title} {shown(c['members'])}", _stack_cost(c)) for c in stacks]
             test = final_config(preset, reference, row, stacks)
             todo.append(Unit(test, (*needs, *stacks), f"{title} test", _test_cost(test)))
     first = {"velocity": 0, "fit": 0, "stack": 1, "test": 1}
+    if preset.small_first:
+        return sorted(todo, key=lambda u: (first[u.config["kind"]] and u.config["row"] in FLOW_ROWS, u.cost))
     return sorted(todo, key=lambda u: (first[u.config["kind"]], -u.cost))
+
+
+def shown(members: list[list]) -> str:
+    """`depths 8,6,4 seeds 0`."""
+    depths, seeds = ({m[i]: 0 for m in members} for i in (2, 0))
+    return f"depths {','.join(map(str, depths))} seeds {','.join(map(str, seeds))}"
+
+
+class Catalogue:
+    """The stacks that a store holds, begun or done, by all of their config but the members."""
+
+    def __init__(self, store: Store | None):
+        self.store, self.stacks = store, {}
+        for config in [] if store is None else store.configs():
+            if config.get("kind") == "stack":
+                self.stacks.setdefault(_base(config), []).append(config)
+
+    def cover(self, config: dict) -> list[dict]:
+        """Stacks that together have the members of `config`: those that are there, and one for the rest."""
+        wanted = config["members"]
+        left, used = list(wanted), []
+        for there in sorted(self.stacks.get(_base(config), []), key=lambda c: -len(c["members"])):
+            here = [m for m in there["members"] if m in left]
+            finished = self.store is not None and self.store.run(there).done
+            if here and (finished or all(m in wanted for m in there["members"])):
+                used.append(there)
+                left = [m for m in left if m not in here]
+        if left:
+            used.append({**config, "members": left})
+        return sorted(used, key=key)
+
+
+def _base(config: dict) -> str:
+    return json.dumps({k: v for k, v in config.items() if k != "members"}, sort_keys=True)
 
 
 def velocity_configs(preset: Preset, reference: dict) -> list[dict]:
@@ -67,14 +106,17 @@ def learned_configs(preset: Preset, reference: dict, row: str) -> list[dict]:
     return [fit_config(reference)] if row in FIT_ROWS else []
 
 
-def stack_configs(preset: Preset, reference: dict, row: str, learned: list[dict]) -> list[dict]:
+def stack_configs(preset: Preset, reference: dict, row: str, learned: list[dict], there: Catalogue | None = None) -> list[dict]:
+    """The stacks of a row: one for all depths, decays and seeds, the deepest first; of transformers one for each depth."""
     budget = preset.budget(reference["name"], row)
-    members = [[seed, wd] for wd in budget.decays for seed in range(budget.seeds)]
+    members = [[s, wd, d] for d in sorted(budget.depths, reverse=True) for wd in budget.decays for s in range(budget.seeds)]
     flow = {"velocities": learned, "euler": preset.euler} if row in FLOW_ROWS else {}
     flow |= {"fit": learned[0]} if row in FIT_ROWS else {}
     blocks = models.knobs(reference["name"], row)
-    shared = {"kind": "stack", "data": reference, "row": row, "blocks": blocks, "members": members, **flow}
-    return [{**shared, "depth": d, "protocol": asdict(budget.protocol())} for d in budget.depths]
+    shared = {"kind": "stack", "data": reference, "row": row, "blocks": blocks, **flow, "protocol": asdict(budget.protocol())}
+    groups = [[m for m in members if m[2] == d] for d in budget.depths] if reference["name"] in FLOCKS else [members]
+    there = there or Catalogue(None)
+    return [config for group in groups for config in there.cover({**shared, "members": group})]
 
 
 def final_config(preset: Preset, reference: dict, row: str, stacks: list[dict]) -> dict:
@@ -83,7 +125,10 @@ def final_config(preset: Preset, reference: dict, row: str, stacks: list[dict]) 
         most = preset.cs_flow_test if flocks else preset.flow_test
     else:
         most = preset.flock_test if flocks else None
-    return {"kind": "test", "data": reference, "row": row, "stacks": stacks, "rows": most}
+    budget = preset.budget(reference["name"], row)
+    grid = [[d, wd] for d in budget.depths for wd in budget.decays]
+    asked = {"grid": grid, "seeds": list(range(budget.seeds))}
+    return {"kind": "test", "data": reference, "row": row, "stacks": stacks, "rows": most, **asked}
 
 
 # --- seconds on one core of 2026, measured with the standard preset; for order and estimates only ------------------
@@ -95,7 +140,8 @@ PROJECTION = 1.0e-3  # an Euler step of a flow, one point, forward and backward
 
 def _stack_cost(c: dict) -> float:
     """Steps x models x (depth x seconds of a layer + projections of a learned flow)."""
-    name, row, depth, p = c["data"]["name"], c["row"], c["depth"], c["protocol"]
+    name, row, p = c["data"]["name"], c["row"], c["protocol"]
+    depth = sum(m[2] for m in c["members"]) / len(c["members"])
     steps = p["epochs"] * min(math.ceil(4_000 / p["batch"]), p["batches"] or 10**9)
     factor = (0.4 if "wide" in row and name == "cs" else 1.0) if name in FLOCKS else ROW_FACTOR.get(row, 1.0)
     layer = LAYER[name] * factor * p["batch"] / 500
@@ -191,11 +237,12 @@ def learned_set(config: dict, pairs: Pairs, store: Store) -> ConstraintSet | Non
 
 
 class StackJob(StackTraining):
-    """All seeds and weight decays of a row at one depth."""
+    """All depths, seeds and weight decays of a row."""
 
     def __init__(self, config: dict, pairs: Pairs, store: Store):
-        problem = models.problem(config["row"], pairs, config["depth"], learned_set(config, pairs, store))
-        super().__init__(problem, Protocol(**config["protocol"]), [Member(*m) for m in config["members"]])
+        problem = models.problem(config["row"], pairs, flow=learned_set(config, pairs, store))
+        members = [Member(seed, wd, depth=depth) for seed, wd, depth in config["members"]]
+        super().__init__(problem, Protocol(**config["protocol"]), members)
 
     def finish(self) -> tuple[dict, dict[str, Tensor]]:
         result = {
@@ -203,24 +250,43 @@ class StackJob(StackTraining):
             "epoch": self.best_epoch.tolist(),
             "diverged": self.diverged.tolist(),
             "steps": self.steps,
-            "parameters": self.stack.theta.shape[1],
+            "parameters": [sum(t.numel() for t in self.stack.tensors(k).values()) for k in range(len(self.members))],
         }
         return result, {"theta": self.best_theta}
 
 
-def choose(config: dict, store: Store) -> tuple[dict, float, list[int]]:
-    """(stack, weight decay, rows of its members): the lowest mean validation error over seeds; ties go to the shallower."""
-    best = None
+@dataclass(frozen=True)
+class Choice:
+    """A depth and weight decay, and where its seeds are: (stack, row of its theta)."""
+
+    depth: int
+    decay: float
+    places: list[tuple[dict, int]]
+
+
+def choose(config: dict, store: Store) -> Choice:
+    """The depth and decay of the lowest mean validation error over seeds; ties go to the shallower."""
+    found: dict[tuple, dict[int, tuple[float, dict, int]]] = {}
     for stack in config["stacks"]:
         result = store.run(stack).result
         assert result is not None
-        for wd in dict.fromkeys(m[1] for m in stack["members"]):
-            rows = [k for k, m in enumerate(stack["members"]) if m[1] == wd]
-            score = sum(result["val"][k] if result["val"][k] is not None else math.inf for k in rows) / len(rows)
-            if best is None or score < best[0]:
-                best = (score, stack, wd, rows)
-    assert best is not None
-    return best[1:]
+        for k, (seed, decay, depth) in enumerate(stack["members"]):
+            value = result["val"][k]
+            found.setdefault((depth, decay), {})[seed] = (math.inf if value is None else value, stack, k)
+    wanted = [tuple(c) for c in config.get("grid", found)]
+    seeds = config.get("seeds") or sorted({s for by in found.values() for s in by})
+    scores = {c: sum(found[c][s][0] for s in seeds) / len(seeds) for c in sorted(wanted)}
+    depth, decay = min(scores, key=lambda c: scores[c])
+    return Choice(depth, decay, [found[depth, decay][s][1:] for s in seeds])
+
+
+def trained_net(problem: Problem, stack: dict, k: int, theta: Tensor) -> torch.nn.Module:
+    """Member k of a stack, ready for inference; theta: its row."""
+    seed, _, depth = stack["members"][k]
+    net = built(lambda: problem.build(depth), seed)
+    deepest = net if depth == stack["members"][0][2] else problem.build(stack["members"][0][2])
+    net.load_state_dict(unpack(theta, deepest, net), strict=False)
+    return net.eval()
 
 
 class FinalJob:
@@ -230,13 +296,13 @@ class FinalJob:
 
     def __init__(self, config: dict, pairs: Pairs, store: Store):
         self.config, self.pairs = config, pairs
-        self.stack, self.decay, self.rows = choose(config, store)
-        self.trained = store.run(self.stack).result or {}
-        self.epoch, self.epochs = 0, len(self.rows)
-        self.found = torch.full((len(self.rows), len(self.METRICS)), math.nan, dtype=torch.float64)
-        row = config["row"]
-        self.problem = models.problem(row, pairs, self.stack["depth"], learned_set(self.stack, pairs, store))
-        self.theta = store.run(self.stack).weights()["theta"]
+        self.choice = choose(config, store)
+        self.trained = [store.run(stack).result or {} for stack, _ in self.choice.places]
+        self.theta = [store.run(stack).weights()["theta"][k] for stack, k in self.choice.places]
+        self.epoch, self.epochs = 0, len(self.theta)
+        self.found = torch.full((self.epochs, len(self.METRICS)), math.nan, dtype=torch.float64)
+        row, stack = config["row"], self.choice.places[0][0]
+        self.problem = models.problem(row, pairs, flow=learned_set(stack, pairs, store))
         self.split = "large" if pairs.synthetic and row not in FLOW_ROWS else "test"
         x, y = pairs[self.split]
         self.x, self.y = x[: config["rows"]], y[: config["rows"]]
@@ -247,13 +313,11 @@ class FinalJob:
 
     @torch.no_grad()
     def advance(self) -> dict:
-        k = self.rows[self.epoch]
+        i, (stack, k) = self.epoch, self.choice.places[self.epoch]
         self.epoch += 1
-        if self.trained["val"][k] is None:  # it diverged before its first evaluation: there is no model to test
+        if self.trained[i]["val"][k] is None:  # it diverged before its first evaluation: there is no model to test
             return {"epoch": self.epoch}
-        net = built(self.problem.build, self.stack["members"][k][0])
-        torch.nn.utils.vector_to_parameters(self.theta[k], [p for p in net.parameters() if p.requires_grad])
-        net.eval()
+        net = trained_net(self.problem, stack, k, self.theta[i])
         predicted = torch.cat([self.problem.read(net(x[None]))[0] for x in self.x.split(1_000)])
         self.found[self.epoch - 1] = torch.tensor(self._measure(predicted), dtype=torch.float64)
         return {"epoch": self.epoch, **dict(zip(self.METRICS, self.found[self.epoch - 1].tolist(), strict=True))}
@@ -271,17 +335,20 @@ class FinalJob:
         self.found, self.epoch = state["found"].clone(), int(state["epoch"])
 
     def finish(self) -> tuple[dict, dict[str, Tensor]]:
+        rows = [k for _, k in self.choice.places]
+        stack, trained = self.choice.places[0][0], list(zip(self.trained, rows, strict=True))
         result = {
             "row": self.config["row"],
             "dataset": self.pairs.name,
-            "depth": self.stack["depth"],
-            "weight_decay": self.decay,
-            "seeds": [self.stack["members"][k][0] for k in self.rows],
-            "diverged": sum(self.trained["diverged"][k] >= 0 for k in self.rows),
-            "val": [self.trained["val"][k] for k in self.rows],
-            "steps": self.trained["steps"],
-            "batch": self.stack["protocol"]["batch"],
-            "parameters": self.trained["parameters"],
+            "depth": self.choice.depth,
+            "weight_decay": self.choice.decay,
+            "seeds": [s["members"][k][0] for s, k in self.choice.places],
+            "diverged": sum(r["diverged"][k] >= 0 for r, k in trained),
+            "val": [r["val"][k] for r, k in trained],
+            "epoch": [r["epoch"][k] for r, k in trained],
+            "steps": self.trained[0]["steps"],
+            "batch": stack["protocol"]["batch"],
+            "parameters": self.trained[0]["parameters"][rows[0]],
             "split": self.split,
             "rows": len(self.x),
             **{name: self.found[:, i].tolist() for i, name in enumerate(self.METRICS)},

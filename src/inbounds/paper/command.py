@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import socket
 import sys
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from ..train.executors import Executor, Local, Ray, WorkFailed, execute
+from ..train.executors import Event, Executor, Local, Ray, WorkFailed, execute
 from ..train.progress import Progress, relative, time_text
-from ..train.store import Store, StoreError, publish
+from ..train.store import Store, StoreError, key, publish
 from ..train.work import Unit
 from .cells import open_job, units
 from .datasets import prepare
@@ -44,18 +45,18 @@ def table(args) -> int:
 
     torch.set_num_threads(1)
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS, TABLE_ROWS)
-    preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs)
+    preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs, decays(args.decays))
     own = user_files(args.data, datasets)
     reachable(args)
     if all((d, r) in UNDEFINED for d in datasets for r in rows):
         raise Refused("There is no cell to show: Exp rows are undefined on the disk, which has a boundary.")
-    store = Store(args.out or f"runs/{preset.name}", args.checkpoint)
+    store = Store(args.out or f"runs/{preset.name}", args.checkpoint, args.shipped)
     store.prepare()
     references = []
     for name in datasets:
         print(f"data: {name}" + (f" from {args.data}" if name in own else ""), flush=True)
         references.append(prepare(name, store, preset.large, args.data))
-    todo = units(preset, references, rows)
+    todo = units(preset, references, rows, store)
     missing = [u for u in todo if not store.run(u.config).done]
     if missing and not agreed(args, preset, sum(u.cost for u in missing)):
         return 0
@@ -70,11 +71,28 @@ def train(args, todo: list[Unit], store: Store) -> WorkFailed | None:
     """Do what is missing; a unit that fails costs its cell, not the table."""
     executor = connect(args, store)
     try:
-        with Progress(todo, store, executor.workers) as watch:
+        with Progress(todo, store, executor.workers) as progress:
+
+            def watch(event: Event, unit: Unit) -> None:
+                progress(event, unit)
+                if event.kind == "done" and args.export:
+                    export(unit, store, Path(args.export))
+
             execute(todo, store, executor, watch)
     except WorkFailed as failure:
         return failure
     return None
+
+
+EXPORTED = ("config.json", "weights.safetensors", "metrics.jsonl", "result.json")  # the last one last: it means done
+
+
+def export(unit: Unit, store: Store, folder: Path) -> None:
+    """Copy a finished run to where it is shipped from, under a name that says what it is."""
+    run, title = store.run(unit.config), "-".join(unit.title.replace(",", "").split())
+    for name in EXPORTED:
+        if (run.folder / name).exists():
+            publish(folder / f"{title}-{key(unit.config)}" / name, (run.folder / name).read_bytes())
 
 
 def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, own: list[str]) -> None:
@@ -148,6 +166,18 @@ def depths(text: str | None) -> tuple[int, ...] | None:
         numbers = ()
     if not numbers or min(numbers) < 1:
         raise Refused(f"--depths asked for whole numbers >= 1 such as 4,6,8, got {text!r}.")
+    return tuple(dict.fromkeys(numbers))
+
+
+def decays(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        numbers = tuple(float(t) for t in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(0 <= n < math.inf for n in numbers):
+        raise Refused(f"--decays asked for numbers >= 0 such as 0,1e-4, got {text!r}.")
     return tuple(dict.fromkeys(numbers))
 
 

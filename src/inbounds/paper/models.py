@@ -114,11 +114,11 @@ def anchors(pairs: Pairs) -> Tensor:
     return y[torch.randperm(len(y), generator=generator(0, stream=77))[:ANCHORS]]
 
 
-def problem(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None = None) -> Problem:
-    """What a row learns on a dataset."""
+def problem(row: str, pairs: Pairs, depth: int = 4, flow: ConstraintSet | None = None) -> Problem:
+    """What a row learns on a dataset. depth: of members that do not name one."""
     (x, y), (x_val, y_val) = pairs["train"], pairs["val"]
 
-    def fresh() -> nn.Module:
+    def fresh(depth: int = depth) -> nn.Module:
         return build(row, pairs, depth, flow)
 
     if row != "prob":

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from ..train.store import Store, strict
-from .cells import final_config, learned_configs, stack_configs
+from .cells import Catalogue, final_config, learned_configs, stack_configs
 from .presets import FIT_ROWS, FLOW_ROWS, UNDEFINED, Preset
 from .published import OTHER_DATA, PUBLISHED
 
@@ -64,12 +64,12 @@ class Cell:
 
 def cells(preset: Preset, references: Sequence[dict], rows: Sequence[str], store: Store, own: Sequence[str] = ()) -> list[Cell]:
     """Every finished cell; `own`: datasets read from the user's files."""
-    found = []
+    found, there = [], Catalogue(store)
     for reference in references:
         for row in rows:
             if (reference["name"], row) in UNDEFINED:
                 continue
-            stacks = stack_configs(preset, reference, row, learned_configs(preset, reference, row))
+            stacks = stack_configs(preset, reference, row, learned_configs(preset, reference, row), there)
             result = store.run(final_config(preset, reference, row, stacks)).result
             if result is not None:
                 seconds = sum((store.run(c).result or {}).get("seconds", 0.0) for c in stacks)

@@ -231,12 +231,14 @@ class LayeredStack:
     # --- out again -----------------------------------------------------------------------------------------
     def tensors(self, k: int, theta: Tensor | None = None) -> dict[str, Tensor]:
         """Model k's parameters by name, in the shapes of its own depth, copied."""
-        row = self._named(self.theta if theta is None else theta)
-        return {
-            n: row[n][k][: p.shape[0]].clone() if p.dim() == 1 else row[n][k].clone()
-            for n, p in self.models[k].named_parameters()
-            if p.requires_grad
-        }
+        return unpack((self.theta if theta is None else theta)[k], self.models[0], self.models[k])
+
+
+def unpack(row: Tensor, deepest: nn.Module, own: nn.Module) -> dict[str, Tensor]:
+    """The parameters of `own` by name, from a row of a stack's theta, which is laid out as the deepest model's."""
+    named = [(n, p) for n, p in deepest.named_parameters() if p.requires_grad]
+    pieces = dict(zip((n for n, _ in named), row.split([p.numel() for _, p in named]), strict=True))
+    return {n: pieces[n][: p.numel()].reshape(p.shape).clone() for n, p in own.named_parameters() if p.requires_grad}
 
 
 class Linear:

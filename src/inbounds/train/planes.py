@@ -63,7 +63,9 @@ def rule_of(step: Step) -> Rule | None:
     return None
 
 
-def _projection(value: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor, Tensor], Tensor], heavy: bool = False) -> Rule:
+def _projection(
+    value: Callable[[Tensor], Tensor], slope: Callable[[Tensor, Tensor, Tensor], Tensor], heavy: bool = False
+) -> Rule:
     """P(h + v) from P and its symmetric derivative slope(x, P(x), g)."""
 
     def both(h: Tensor, v: Tensor, y: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:

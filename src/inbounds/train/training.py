@@ -156,6 +156,7 @@ class StackTraining:
         self.optimizer = StackedAdamW(theta, lr, decay)
         self.plateau = Plateau(len(members), protocol.factor, protocol.patience)
         self.epoch, self.epochs = 0, protocol.epochs
+        self.extensible = protocol.epochs % protocol.every == 0  # a longer run makes every evaluation of this one
         self.best, self.best_theta = torch.full((len(members),), math.inf, dtype=torch.float64), theta.clone()
         self.best_epoch = torch.zeros(len(members), dtype=torch.int64)
         self.diverged = torch.full((len(members),), -1, dtype=torch.int64)  # the epoch, -1 for never

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol as Interface
 
 import torch
 from torch import Tensor
 
-from .store import Run, Store, publish_json
+from .store import Run, Store, publish, publish_json, publish_tensors, read_tensors
 
 REPORT_SECONDS = 0.5
+LAST = "last.safetensors"
 
 
 class Job(Interface):
@@ -56,11 +58,32 @@ def work(config: dict, store: Store, open_job: Open, report: Report = lambda eve
         if not run.done:
             run.tidy()
             publish_json(run.folder / "config.json", config)
-            _run(run, open_job(config, store), report, store.pause)
+            _run(run, open_job(config, store), report, store.pause, shorter(config, store))
 
 
-def _run(run: Run, job: Job, report: Report, pause: float) -> None:
+def shorter(config: dict, store: Store) -> Run | None:
+    """A finished run of the same training with fewer epochs, the longest there is: the new one goes on from its end.
+
+    Its last evaluation must be one that the longer run makes, too.
+    """
+    protocol = config.get("protocol")
+    if protocol is None:
+        return None
+    every, best = protocol["every"], None
+    for epochs in range(protocol["epochs"] - protocol["epochs"] % every, 0, -every):
+        if epochs < protocol["epochs"]:
+            run = store.run({**config, "protocol": {**protocol, "epochs": epochs}})
+            if run.done and (run.folder / LAST).exists():
+                best = run
+                break
+    return best
+
+
+def _run(run: Run, job: Job, report: Report, pause: float, before: Run | None) -> None:
     saved = run.checkpoint()
+    if saved is None and before is not None:
+        saved = read_tensors(before.folder / LAST)
+        publish(run.folder / "metrics.jsonl", (before.folder / "metrics.jsonl").read_bytes())
     seconds, latest = 0.0, {}
     if saved:
         job.restore(saved[0])
@@ -81,4 +104,30 @@ def _run(run: Run, job: Job, report: Report, pause: float) -> None:
             run.save_checkpoint(job.state(), {"seconds": seconds + now - began, "resumed_from": resumed_from})
             kept = now
     result, weights = job.finish()
-    run.finish({**result, "seconds": seconds + time.monotonic() - began, "resumed_from": resumed_from}, weights)
+    spent = {"seconds": seconds + time.monotonic() - began, "resumed_from": resumed_from}
+    if getattr(job, "extensible", False):
+        lines = run.folder / "metrics.jsonl"
+        size = lines.stat().st_size if lines.exists() else 0
+        publish_tensors(run.folder / LAST, job.state(), {**spent, "metrics": size})
+    run.finish({**result, **spent, "made_by": made_by()}, weights)
+
+
+def made_by() -> dict:
+    """Versions of what computed a result."""
+    import platform
+
+    from .. import __version__
+
+    return {"inbounds": __version__, "commit": commit(), "torch": torch.__version__, "python": platform.python_version()}
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this package runs from; None outside of one."""
+    import subprocess
+
+    try:
+        where = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+        done = subprocess.run(where, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
