@@ -45,12 +45,12 @@ class Shape:
             return AttentionBlock(self.M.shape, out, **(self.wide or {"heads": HEADS, "width": self.width}))
         return MLPBlock(self.M.shape, out, **(self.wide or {}))
 
-    def layers(self, step: Step, depth: int, head: bool = True) -> IAA:
+    def layers(self, step: Step, depth: int, head: bool = True, project_input: bool = True) -> IAA:
         """`depth` blocks with the step between them; transformers end with a linear map inside the last step."""
         if not (head and self.tokens and not self.wide):
-            return IAA([self.block(step.size) for _ in range(depth)], step)
+            return IAA([self.block(step.size) for _ in range(depth)], step, project_input=project_input)
         blocks = [self.block(step.size) for _ in range(depth - 1)] + [self.block(self.size)]
-        return IAA(blocks, step, head=nn.Linear(self.size, step.size))
+        return IAA(blocks, step, head=nn.Linear(self.size, step.size), project_input=project_input)
 
     def regular(self, depth: int, head: bool = True) -> IAA:
         """Unconstrained: the same layers in Euclidean space."""
@@ -77,7 +77,8 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
     "regular": lambda s, depth, flow: s.regular(depth),
     "proj-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
     "exp-iaa": lambda s, depth, flow: s.layers(exponential(s.M), depth),
-    "flow-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth),  # type: ignore[arg-type]
+    # inputs are in M, and a flow is not the identity there: they are left where they are, as in the paper
+    "flow-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth, project_input=False),  # type: ignore[arg-type]
     "prob": lambda s, depth, flow: s.regular_to(s.anchors, depth),
     "proj-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
     "exp-faa": lambda s, depth, flow: exp_faa(s, depth),

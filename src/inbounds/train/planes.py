@@ -217,7 +217,7 @@ def _turn(h: Tensor, w: Tensor) -> Tensor:
 
 
 def _turn_slope(h: Tensor, w: Tensor, y: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The refinement leaves the tangent part hat(spin) Y / 2 of G; d exp(w) = hat(J dw) R with J = I + c2 hat(w) + c3 hat(w)^2."""
+    """The refinement leaves the tangent part hat(spin) Y / 2 of G; d exp(w) = hat(J dw) R, J = I + c2 hat(w) + c3 hat(w)^2."""
     axis = _split(w)
     spin = _spin(_split(y), _split(g))
     _, _, c2, c3 = stumpff(dot(axis, axis), 3)

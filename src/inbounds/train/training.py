@@ -56,7 +56,8 @@ class Member:
 class Problem:
     """What a stack learns: outputs of `build()` on x against `target` under `loss`; `read` makes an output a prediction of y.
 
-    Members with a depth are made by `build(depth)`. Validation is the mean squared error of read(output) against y, whatever the loss is.
+    Members with a depth are made by `build(depth)`. Validation is the mean squared error of read(output) against y, whatever the
+    loss is.
     """
 
     build: Callable[..., nn.Module]
