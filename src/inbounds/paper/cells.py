@@ -53,6 +53,16 @@ def units(preset: Preset, references: Sequence[dict], rows: Sequence[str], store
     return sorted(todo, key=lambda u: (first[u.config["kind"]], -u.cost))
 
 
+def name_of(config: dict) -> str:
+    """What a run is, in words: `sphere regular depths 8,6,4 seeds 0`, `disk velocity alpha 0.5`."""
+    dataset, kind = config["data"]["name"], config["kind"]
+    if kind == "stack":
+        return f"{dataset} {config['row']} {shown(config['members'])} epochs {config['protocol']['epochs']}"
+    if kind == "test":
+        return f"{dataset} {config['row']} test epochs {config['stacks'][0]['protocol']['epochs']}"
+    return f"{dataset} {kind}" + (f" alpha {config['alpha']:g} lr {config['lr']:g}" if kind == "velocity" else "")
+
+
 def shown(members: list[list]) -> str:
     """`depths 8,6,4 seeds 0`."""
     depths, seeds = ({m[i]: 0 for m in members} for i in (2, 0))

@@ -16,8 +16,9 @@ from ..train.progress import Progress, relative, time_text
 from ..train.store import Store, StoreError, key, publish
 from ..train.work import Unit
 from .cells import open_job, units
-from .datasets import prepare
+from .datasets import export_reference, prepare
 from .presets import DATASETS, FIT_ROWS, PRESETS, ROWS, UNDEFINED, Preset
+from .published import OTHER_DATA
 from .table import cells, csv_text, groups, json_text, markdown, show
 
 TABLE_ROWS = tuple(r for r in ROWS if r not in FIT_ROWS)  # fitted sets are dear in training: on request
@@ -46,7 +47,7 @@ def table(args) -> int:
     torch.set_num_threads(1)
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS, TABLE_ROWS)
     preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs, decays(args.decays))
-    own = user_files(args.data, datasets)
+    own = user_files(args, datasets)
     reachable(args)
     if all((d, r) in UNDEFINED for d in datasets for r in rows):
         raise Refused("There is no cell to show: Exp rows are undefined on the disk, which has a boundary.")
@@ -54,14 +55,19 @@ def table(args) -> int:
     store.prepare()
     references = []
     for name in datasets:
-        print(f"data: {name}" + (f" from {args.data}" if name in own else ""), flush=True)
-        references.append(prepare(name, store, preset.large, args.data))
+        print(f"data: {name}" + (f" from {own[name]}" if name in own else ""), flush=True)
+        references.append(prepare(name, store, preset.large, args.data, args.chains))
+        if args.export and name not in own:
+            export_reference(references[-1], store, Path(args.export))
     todo = units(preset, references, rows, store)
     missing = [u for u in todo if not store.run(u.config).done]
     if missing and not agreed(args, preset, sum(u.cost for u in missing)):
         return 0
     failure = train(args, todo, store) if missing else None
-    publish_table(args, preset, references, rows, store, own)
+    other = {d for d in datasets if d in OTHER_DATA or d in own}
+    if args.published_data:
+        other -= {d for d, source in own.items() if source == args.data}
+    publish_table(args, preset, references, rows, store, other)
     if failure:
         print(f"\nMissing from the table: {failure}", file=sys.stderr)
     return 1 if failure else 0
@@ -95,8 +101,8 @@ def export(unit: Unit, store: Store, folder: Path) -> None:
             publish(folder / f"{title}-{key(unit.config)}" / name, (run.folder / name).read_bytes())
 
 
-def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, own: list[str]) -> None:
-    found = cells(preset, references, rows, store, own)
+def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, other: set[str]) -> None:
+    found = cells(preset, references, rows, store, other)
     about = {
         "command": args.line,
         "date": datetime.date.today().isoformat(),
@@ -181,12 +187,24 @@ def decays(text: str | None) -> tuple[float, ...] | None:
     return tuple(dict.fromkeys(numbers))
 
 
-def user_files(folder: str | None, datasets: list[str]) -> list[str]:
-    if folder is None:
-        return []
-    if not Path(folder).is_dir():
-        raise Refused(f"--data asked for a folder with files such as sphere.npz, got {folder!r}, which is not a folder.")
-    found = [d for d in datasets if (Path(folder) / f"{d}.npz").exists()]
-    if not found:
-        raise Refused(f"--data {folder} asked for at least one of {', '.join(f'{d}.npz' for d in datasets)}; there is none.")
-    return found
+def user_files(args, datasets: list[str]) -> dict[str, str]:
+    """Where each dataset that is the user's own comes from."""
+    found = {}
+    if args.chains is not None:
+        if not Path(args.chains).exists():
+            raise Refused(
+                f"--chains asked for a folder of PDB, mmCIF or ProteinNet files, got {args.chains!r}, which is not there."
+            )
+        if "protein" not in datasets:
+            raise Refused("--chains asked for protein among the datasets. Write --datasets protein.")
+        found["protein"] = args.chains
+    if args.data is None:
+        if args.published_data:
+            raise Refused("--published-data says whose files --data has. Write --data DIR, too.")
+        return found
+    if not Path(args.data).is_dir():
+        raise Refused(f"--data asked for a folder with files such as sphere.npz, got {args.data!r}, which is not a folder.")
+    files = {d: args.data for d in datasets if (Path(args.data) / f"{d}.npz").exists()}
+    if not files:
+        raise Refused(f"--data {args.data} asked for at least one of {', '.join(f'{d}.npz' for d in datasets)}; there is none.")
+    return found | files

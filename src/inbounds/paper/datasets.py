@@ -30,20 +30,32 @@ FLOCKS = ("cs", "flock")
 DATA_VERSION = 1  # a change in how data are made makes every run on them a new one
 
 
-def prepare(name: str, store: Store, large: int, folder: str | None = None, seed: int = 0) -> dict:
-    """Put the dataset into the store (a file of the user's folder goes first) and return its reference {name, fingerprint}."""
+def prepare(name: str, store: Store, large: int, folder: str | None = None, chains: str | None = None, seed: int = 0) -> dict:
+    """Put the dataset into the store and return its reference {name, fingerprint}.
+
+    A file of the user's folder goes first; protein may be made from the user's chains.
+    """
     own = Path(folder) / f"{name}.npz" if folder else None
     if own is not None and own.exists():
         return _keep(load_npz(own, name, SETS[name](), tokens=name in FLOCKS), store)
+    if chains and name == "protein":
+        return _keep(data.protein(chains=data.load_chains(chains), seed=seed), store)
     sizes = {} if name == "protein" else {"large": large}
-    request = store.folder / "data" / f"{key({'name': name, 'sizes': sizes, 'seed': seed, 'source': source(name)})}.json"
-    if request.exists():
-        reference = json.loads(request.read_text())
-        if _file(reference, store).exists():
-            return reference
-    reference = _keep(MAKE[name](sizes, seed=seed), store)
-    publish_json(request, reference)
+    request = Path("data") / f"{key({'name': name, 'sizes': sizes, 'seed': seed, 'source': source(name)})}.json"
+    known = [f / request for f in (store.folder, store.shipped) if f is not None and (f / request).exists()]
+    reference = json.loads(known[0].read_text()) if known else None
+    if reference is None or not _file(reference, store).exists():
+        # the same recipe gives the same data; elsewhere, sums in another order may change last bits: the name stays
+        reference = _keep(MAKE[name](sizes, seed=seed), store, reference)
+    publish_json(store.folder / request, reference)
     return reference
+
+
+def export_reference(reference: dict, store: Store, folder: Path) -> None:
+    """Beside shipped runs, which recipe their data are made by."""
+    for request in store.folder.glob("data/*.json"):
+        if json.loads(request.read_text()) == reference:
+            publish_json(folder / "data" / request.name, reference)
 
 
 def source(name: str) -> list:
@@ -56,8 +68,8 @@ def _file(reference: dict, store: Store) -> Path:
     return store.folder / "data" / f"{reference['name']}-{reference['fingerprint']}.safetensors"
 
 
-def _keep(pairs: Pairs, store: Store) -> dict:
-    reference = {"name": pairs.name, "fingerprint": pairs.fingerprint()}
+def _keep(pairs: Pairs, store: Store, reference: dict | None = None) -> dict:
+    reference = reference or {"name": pairs.name, "fingerprint": pairs.fingerprint()}
     if not _file(reference, store).exists():
         header = {"splits": cuts(pairs.splits), "notes": pairs.notes}
         publish_tensors(_file(reference, store), {"x": pairs.x, "y": pairs.y, "scale": pairs.scale}, header)

@@ -2,8 +2,23 @@
 
 from .executors import Local, Ray, execute
 from .layers import LayeredStack
+from .logs import Log, tensorboard
 from .stack import Stack
 from .store import Store
 from .training import Member, Problem, Protocol, StackTraining, mse
 
-__all__ = ["LayeredStack", "Local", "Member", "Problem", "Protocol", "Ray", "Stack", "StackTraining", "Store", "execute", "mse"]
+__all__ = [
+    "LayeredStack",
+    "Local",
+    "Log",
+    "Member",
+    "Problem",
+    "Protocol",
+    "Ray",
+    "Stack",
+    "StackTraining",
+    "Store",
+    "execute",
+    "mse",
+    "tensorboard",
+]

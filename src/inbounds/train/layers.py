@@ -85,7 +85,7 @@ class LayeredStack:
     how = "layered"
 
     def __init__(self, models: Sequence[nn.Module], compile: bool = False):
-        self.models, found = list(models), [parts(m) for m in models]
+        self.models, found, self._mode = list(models), [parts(m) for m in models], None
         self.parts = [p for p in found if p is not None]
         if len(self.parts) < len(self.models) or not self.models:
             raise ValueError("A layered stack asked for IAA networks of MLPBlocks, perhaps inside FAA, got another network.")
@@ -145,6 +145,9 @@ class LayeredStack:
 
     def train(self, mode: bool = True) -> None:
         """Learned flows keep their training solver: their evaluation solver is for the finished model."""
+        if self._mode == mode:
+            return  # asked every epoch, and modules are many
+        self._mode = mode
         self.models[0].train(mode)
         for m in self.models[0].modules():
             if isinstance(m, Flow):
@@ -177,7 +180,7 @@ class LayeredStack:
         h, finished = start[0], []
         for i, block in enumerate(self.blocks):
             n = self.active[i]
-            if n < len(h):
+            if n < h.shape[0]:
                 finished.append(h[n:])
                 h = h[:n]
             inputs, u = [], h
@@ -217,8 +220,8 @@ class LayeredStack:
         g = gradient[: self.active[-1]]
         for i in range(len(self.blocks) - 1, -1, -1):
             n = self.active[i]
-            if len(g) < n:
-                g = torch.cat([g, gradient[len(g) : n]])
+            if g.shape[0] < n:
+                g = torch.cat([g, gradient[g.shape[0] : n]])
             inputs, u, memory = tape.pop()
             gh, gv = self.step.slope(memory, g)
             torch.sum(gv * u, (1, 2), out=self.dt_grad[:n, i])

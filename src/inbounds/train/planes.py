@@ -227,8 +227,8 @@ def _turn_slope(h: Tensor, w: Tensor, y: Tensor, g: Tensor) -> tuple[Tensor, Ten
 
 def _screw(h: Tensor, c: Tensor) -> Tensor:
     """exp(w, v) h, refined: the rotation exp(w) R, the translation exp(w) t + V v with V = I + c2 hat(w) + c3 hat(w)^2."""
-    c = _split(c)
-    w, v = c[:3], c[3:]
+    twist = _split(c)
+    w, v = twist[:3], twist[3:]
     R, t = _parts(h)
     _, _, c2, c3 = stumpff(dot(w, w), 3)
     r = exponential(w)
@@ -237,8 +237,8 @@ def _screw(h: Tensor, c: Tensor) -> Tensor:
 
 
 def _screw_slope(h: Tensor, c: Tensor, y: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    c = _split(c)
-    w, v = c[:3], c[3:]
+    twist = _split(c)
+    w, v = twist[:3], twist[3:]
     (R, t), (Y, _), (gr, gt) = _parts(h), _parts(y), _parts(g)
     _, _, c2, c3, c4, c5 = stumpff(dot(w, w), 5)
     r, spin = exponential(w), _spin(Y, gr)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..data.pairs import generator
 from .layers import LayeredStack, layered
+from .logs import Log
 from .optimizer import Plateau, StackedAdamW
 from .stack import Loss, Stack
 
@@ -137,12 +138,20 @@ class StackTraining:
     """K = len(members) models. Equal to K separate runs: own start, data order, decay, schedule, best checkpoint.
 
     Layered networks (see layers.py) of different depths share a stack, the deepest members first. how: see Stack; "auto" takes
-    one sweep over all layers where it can. compile: see LayeredStack and torch.compile. (Dropout, if any, draws one stream for
-    the stack.)
+    one sweep over all layers where it can. compile: see LayeredStack and torch.compile. log: called with every line of metrics,
+    see logs.py. (Dropout, if any, draws one stream for the stack.)
     """
 
-    def __init__(self, problem: Problem, protocol: Protocol, members: Sequence[Member], how: str = "auto", compile: bool = False):
-        self.problem, self.protocol, self.members = problem, protocol, list(members)
+    def __init__(
+        self,
+        problem: Problem,
+        protocol: Protocol,
+        members: Sequence[Member],
+        how: str = "auto",
+        compile: bool = False,
+        log: Log | None = None,
+    ):
+        self.problem, self.protocol, self.members, self.log = problem, protocol, list(members), log
         _check(problem)
         models = [member(problem, m) for m in members]
         self.stack: LayeredStack | Stack
@@ -188,7 +197,10 @@ class StackTraining:
                 self._step(xb, yb)
         self.epoch += 1
         if self.epoch % self.protocol.every == 0 or self.epoch == self.epochs:
-            return self._evaluate()
+            line = self._evaluate()
+            if self.log is not None:
+                self.log(line)
+            return line
         return None
 
     def _step(self, x, target: Tensor) -> None:
