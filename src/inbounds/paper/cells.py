@@ -48,7 +48,7 @@ def units(preset: Preset, references: Sequence[dict], rows: Sequence[str], store
             test = final_config(preset, reference, row, stacks)
             todo.append(Unit(test, (*needs, *stacks), f"{title} test", _test_cost(test)))
     first = {"velocity": 0, "distil": 0, "fit": 0, "stack": 1, "test": 1}
-    if preset.small_first:
+    if preset.long:
         return sorted(todo, key=lambda u: u.cost)
     return sorted(todo, key=lambda u: (first[u.config["kind"]], -u.cost))
 

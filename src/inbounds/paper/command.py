@@ -17,6 +17,7 @@ from ..train.store import Store, StoreError, key, publish
 from ..train.work import Unit
 from .cells import open_job, units
 from .datasets import export_reference, prepare
+from .estimate import report
 from .presets import DATASETS, FIT_ROWS, PRESETS, ROWS, UNDEFINED, Preset
 from .published import OTHER_DATA
 from .table import cells, csv_text, groups, json_text, markdown, show
@@ -61,7 +62,7 @@ def table(args) -> int:
             export_reference(references[-1], store, Path(args.export))
     todo = units(preset, references, rows, store)
     missing = [u for u in todo if not store.run(u.config).done]
-    if missing and not agreed(args, preset, sum(u.cost for u in missing)):
+    if missing and not agreed(args, preset, missing, store):
         return 0
     failure = train(args, todo, store) if missing else None
     other = {d for d in datasets if d in OTHER_DATA or d in own}
@@ -140,17 +141,18 @@ def reachable(args) -> None:
         raise Refused(f"--address {args.address} asked for a Ray cluster; {error}. Start one with: ray start --head") from error
 
 
-def agreed(args, preset: Preset, seconds: float) -> bool:
+def agreed(args, preset: Preset, missing: list[Unit], store: Store) -> bool:
     """The long preset says how long it will take and waits for --yes."""
-    workers = args.workers or os.cpu_count() or 1
-    if preset.name != "paper":
+    if not preset.long:
         return True
-    print(
-        f"Estimated time: {time_text(seconds / workers)} on {workers} cores ({time_text(seconds)} of one core). "
-        "It can be stopped at any time and goes on where it was."
-    )
     if args.yes:
+        guess = sum(u.cost for u in missing) / (args.workers or os.cpu_count() or 1)
+        print(
+            f"Estimated time: {time_text(guess)}, a guess; without --yes it is measured. It can be stopped at any time.",
+            flush=True,
+        )
         return True
+    print("\n".join(report(missing, store, args.workers or os.cpu_count() or 1)))
     print("Add --yes to start.")
     return False
 

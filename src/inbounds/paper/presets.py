@@ -97,7 +97,7 @@ class Preset:
     cs_flow_test: int = 1_200
     flock_test: int | None = None
     euler: int = 40
-    small_first: bool = False  # cheap cells before dear ones: a run of days shows something early
+    long: bool = False  # hours or days: it says how long it will take, asks, and trains cheap cells first
     label: str = ""
 
     def budget(self, dataset: str, row: str) -> Budget:
@@ -213,7 +213,7 @@ def _paper() -> Preset:
         flock_wide=replace(full, lr=3e-3),
         velocity=Velocity(epochs=2_000),
         cs_velocity=Velocity(epochs=200, patience=10, stop_after=10),
-        small_first=True,
+        long=True,
         label="the paper's full protocol",
     )
 

@@ -270,7 +270,7 @@ class Move:
     def __init__(self, step: Step, compile: bool):
         self.step, self.rule = step, rule_of(step)
         if compile and self.rule is not None and self.rule.heavy:
-            self.rule = Rule(torch.compile(self.rule.value, dynamic=False), torch.compile(self.rule.slope, dynamic=False))
+            self.rule = Rule(torch.compile(self.rule.value, dynamic=True), torch.compile(self.rule.slope, dynamic=True))
 
     def __call__(self, h: Tensor | None, v: Tensor) -> tuple[Tensor, Any]:
         if self.rule is not None:

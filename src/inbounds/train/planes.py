@@ -54,12 +54,12 @@ def rule_of(step: Step) -> Rule | None:
         if isinstance(M, SE) and M.n == 3:
             return _projection(_pose, _pose_slope, heavy=True)
     if isinstance(step, Exponential) and isinstance(M, Sphere) and M.plain:
-        return Rule(_arc, _arc_slope)
+        return Rule(_arc, _arc_slope, heavy=True)
     if isinstance(step, GroupExponential) and step.side == "left":
         if isinstance(M, SO) and M.n == 3:
-            return Rule(_turn, _turn_slope)
+            return Rule(_turn, _turn_slope, heavy=True)
         if isinstance(M, SE) and M.n == 3:
-            return Rule(_screw, _screw_slope)
+            return Rule(_screw, _screw_slope, heavy=True)
     return None
 
 
