@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -295,13 +296,23 @@ def learned_set(config: dict, pairs: Pairs, store: Store, test: bool = False) ->
     return None
 
 
+COMPILED = 20_000  # steps from which on a minute or two of compilation pays: the steps on SO(3) and SE(3) become six times faster
+
+
+def compiler() -> str | None:
+    """A C++ compiler, which torch.compile needs."""
+    return next((path for name in ("g++", "clang++", "c++") if (path := shutil.which(name))), None)
+
+
 class StackJob(StackTraining):
     """All depths, seeds and weight decays of a row."""
 
     def __init__(self, config: dict, pairs: Pairs, store: Store):
         problem = models.problem(config["row"], pairs, flow=learned_set(config, pairs, store))
         members = [Member(seed, wd, depth=depth) for seed, wd, depth in config["members"]]
-        super().__init__(problem, Protocol(**config["protocol"]), members)
+        protocol = Protocol(**config["protocol"])
+        steps = protocol.epochs * min(math.ceil(len(problem.x) / protocol.batch), protocol.batches or 10**9)
+        super().__init__(problem, protocol, members, compile=not pairs.tokens and steps >= COMPILED and compiler() is not None)
 
     def finish(self) -> tuple[dict, dict[str, Tensor]]:
         result = {

@@ -90,6 +90,12 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
 }
 
 
+def step_of(row: str, M: ConstraintSet) -> Step:
+    """The step that costs most in a row whose set is a formula: at every layer of IAA rows, at the output of FAA rows."""
+    kind, _, _ = row.partition("-")
+    return exponential(M) if kind == "exp" else Projection(M if kind in ("proj", "wide") else Euclidean(*M.shape))
+
+
 def wide_blocks(tokens: bool) -> dict:
     return dict(WIDE_ATTENTION) if tokens else {"width": WIDE}
 

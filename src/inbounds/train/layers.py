@@ -11,6 +11,7 @@ rule (learned sets), whose derivative is asked of autograd.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -264,13 +265,31 @@ class Linear:
         return torch.bmm(self.transposed, g) if plus is None else torch.baddbmm(plus, self.transposed, g)
 
 
+def compiled(f: Callable) -> Callable:
+    """f through torch.compile for any number of members; f itself, with a warning, where the compiler fails."""
+    fast = torch.compile(f, dynamic=True)
+
+    def call(*points: Tensor):
+        nonlocal fast
+        if fast is f:
+            return f(*points)
+        try:
+            return fast(*points)
+        except RuntimeError as error:
+            warnings.warn(f"torch.compile failed ({type(error).__name__}); training goes on without it, slower.", stacklevel=2)
+            fast = f
+            return f(*points)
+
+    return call
+
+
 class Move:
     """A step on planes: by its rule, or through autograd where it has none. slope(memory, g) = gradients by point and update."""
 
     def __init__(self, step: Step, compile: bool):
         self.step, self.rule = step, rule_of(step)
         if compile and self.rule is not None and self.rule.heavy:
-            self.rule = Rule(torch.compile(self.rule.value, dynamic=True), torch.compile(self.rule.slope, dynamic=True))
+            self.rule = Rule(compiled(self.rule.value), compiled(self.rule.slope))
 
     def __call__(self, h: Tensor | None, v: Tensor) -> tuple[Tensor, Any]:
         if self.rule is not None:
