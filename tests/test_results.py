@@ -152,6 +152,40 @@ def test_data_that_differ_in_their_last_bits_are_the_same_data(tmp_path):
     assert not list(away.glob("runs/*"))
 
 
+def test_chains_of_ones_own_are_a_protein_dataset_and_marked_as_other_data(tmp_path, capsys):
+    """A ProteinNet file of 8 of the shipped chains: fewer pairs than the paper's, so a share of its splits."""
+    from test_protein import record
+
+    from inbounds.data.backbone import shipped_chains
+
+    (tmp_path / "chains").mkdir()
+    chains = [c for c in shipped_chains() if not c.atoms.isnan().any()][:8]
+    (tmp_path / "chains" / "training_30").write_text("".join(record(c, f"{i + 1:04d}_1_A") for i, c in enumerate(chains)))
+    args = ["table", "--datasets", "protein", "--models", "proj-faa", "--epochs", "1", "--depths", "2", "--seeds", "1"]
+    assert main([*args, "--chains", str(tmp_path / "chains"), "--out", str(tmp_path / "out")]) == 0
+    (cell,) = json.loads((tmp_path / "out" / "table.json").read_text())["cells"]
+    assert cell["feasible"]
+    assert 20 < cell["rows"] < 1_200
+    assert cell["other_data"]
+    assert "from" in capsys.readouterr().out
+
+
+def test_a_star_marks_other_data_only_where_it_is_other_data(tmp_path):
+    import numpy as np
+
+    g = torch.Generator().manual_seed(0)
+    np.savez(
+        tmp_path / "sphere.npz",
+        **{f"{a}_{s}": ib.Sphere(3).sample(50, generator=g).numpy() for a in "XY" for s in ("train", "val", "test")},
+    )
+    args = ["table", "--datasets", "sphere,disk", "--models", "proj-faa", "--epochs", "1", "--depths", "1", "--seeds", "1"]
+    args += ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    for more, marked in (([], [True, False]), (["--published-data"], [False, False])):
+        assert main([*args, *more]) == 0
+        cells = json.loads((tmp_path / "out" / "table.json").read_text())["cells"]
+        assert [c["other_data"] for c in cells] == marked
+
+
 # --- inbounds runs ---------------------------------------------------------------------------------------
 def test_runs_are_listed_by_name_and_pruned(tmp_path, capsys):
     table(tmp_path, "--models", "regular", "--epochs", "2", "--seeds", "1")

@@ -12,7 +12,7 @@ from .. import data
 from ..core import ConstraintSet
 from ..data.files import load_npz
 from ..data.flocks import FLOCK_HORIZON, PHASE
-from ..data.pairs import Pairs, cuts
+from ..data.pairs import SIZES, Pairs, cuts
 from ..sets import SE, SO, Ball, Sphere
 from ..train.store import Store, key, publish_json, publish_tensors, read_tensors
 from .presets import DATASETS
@@ -39,7 +39,7 @@ def prepare(name: str, store: Store, large: int, folder: str | None = None, chai
     if own is not None and own.exists():
         return _keep(load_npz(own, name, SETS[name](), tokens=name in FLOCKS), store)
     if chains and name == "protein":
-        return _keep(data.protein(chains=data.load_chains(chains), seed=seed), store)
+        return _keep(protein_of(chains, seed), store)
     sizes = {} if name == "protein" else {"large": large}
     request = Path("data") / f"{key({'name': name, 'sizes': sizes, 'seed': seed, 'source': source(name)})}.json"
     known = [f / request for f in (store.folder, store.shipped) if f is not None and (f / request).exists()]
@@ -49,6 +49,20 @@ def prepare(name: str, store: Store, large: int, folder: str | None = None, chai
         reference = _keep(MAKE[name](sizes, seed=seed), store, reference)
     publish_json(store.folder / request, reference)
     return reference
+
+
+SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.02)
+
+
+def protein_of(chains: str, seed: int) -> Pairs:
+    """Pairs from the user's chains, as many as the paper has, or the largest share of that which whole proteins can give."""
+    known, refusal = data.load_chains(chains), None
+    for share in SHARES:
+        try:
+            return data.protein({split: max(1, int(share * n)) for split, n in SIZES.items()}, seed=seed, chains=known)
+        except ValueError as error:
+            refusal = error
+    raise ValueError(f"--chains {chains} has too few bonded pairs: {refusal}")
 
 
 def export_reference(reference: dict, store: Store, folder: Path) -> None:
