@@ -113,6 +113,23 @@ def test_anchors_are_training_targets_and_labels_are_per_agent():
     assert torch.equal(labels.reshape(-1), brute)
 
 
+@pytest.mark.parametrize("planes", [False, True])
+def test_the_error_of_the_anchor_rows_is_the_librarys_with_its_derivative(planes):
+    from inbounds.nets import simplex_error
+
+    g = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(2, 30, 7, generator=g, dtype=torch.float64)
+    logits = (logits.mT.contiguous().mT if planes else logits).requires_grad_()
+    label = torch.randint(7, (2, 30), generator=g)
+    pull = torch.randn(2, 30, generator=g, dtype=torch.float64)
+    for ours, theirs in zip(
+        (models.AnchorError.apply(logits, label), *torch.autograd.grad(models.AnchorError.apply(logits, label), logits, pull)),
+        (simplex_error(logits, label), *torch.autograd.grad(simplex_error(logits, label), logits, pull)),
+        strict=True,
+    ):
+        assert (ours - theirs).abs().max() < 1e-14
+
+
 # --- the paper's numbers ---------------------------------------------------------------------------------
 def test_published_numbers_are_the_papers():
     """Column sums of the printed table, and its dashes."""

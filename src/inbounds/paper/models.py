@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core import ConstraintSet, LieGroup
 from ..data.pairs import Pairs, generator
-from ..nets import FAA, IAA, AnchorMixture, AttentionBlock, Flat, MLPBlock, simplex_error
+from ..nets import FAA, IAA, AnchorMixture, AttentionBlock, Flat, MLPBlock
 from ..sets import Euclidean
 from ..steps import Exponential, GroupExponential, Projection, Step
 from ..train.training import Problem, mse
@@ -121,6 +121,28 @@ def anchors(pairs: Pairs) -> Tensor:
     return y[torch.randperm(len(y), generator=generator(0, stream=77))[:ANCHORS]]
 
 
+class AnchorError(torch.autograd.Function):
+    """`simplex_error` with its derivative 2 p_j (p_j - |p|^2 - [j = label] + p_label) written out, in the layout that comes.
+
+    torch's softmax copies logits that are planes, (.., n, rows) in memory, and autograd keeps five tensors of their size.
+    """
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, label: Tensor) -> Tensor:
+        p = logits.mT.softmax(-2).mT if logits.mT.is_contiguous() else logits.softmax(-1)
+        square, chosen = p.square().sum(-1), p.gather(-1, label[..., None])[..., 0]
+        ctx.save_for_backward(p, label, square, chosen)
+        return square - 2 * chosen + 1
+
+    @staticmethod
+    def backward(ctx, g: Tensor):  # type: ignore[override]
+        p, label, square, chosen = ctx.saved_tensors
+        gp = p * (2 * g)[..., None]
+        slope = gp * (p + (chosen - square)[..., None])
+        at = label[..., None]
+        return slope.scatter_(-1, at, slope.gather(-1, at) - gp.gather(-1, at)), None
+
+
 def problem(row: str, pairs: Pairs, depth: int = 4, flow: ConstraintSet | None = None) -> Problem:
     """What a row learns on a dataset. depth: of members that do not name one."""
     (x, y), (x_val, y_val) = pairs["train"], pairs["val"]
@@ -133,6 +155,6 @@ def problem(row: str, pairs: Pairs, depth: int = 4, flow: ConstraintSet | None =
     mixture = AnchorMixture(nn.Identity(), anchors(pairs))
 
     def loss(logits: Tensor, label: Tensor) -> Tensor:
-        return simplex_error(logits, label).flatten(1).mean(1)
+        return AnchorError.apply(logits, label).flatten(1).mean(1)  # type: ignore[union-attr]
 
     return Problem(fresh, x, mixture.label(y), x_val, y_val, loss, mixture.read)
