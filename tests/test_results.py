@@ -186,6 +186,30 @@ def test_a_star_marks_other_data_only_where_it_is_other_data(tmp_path):
         assert [c["other_data"] for c in cells] == marked
 
 
+def test_finished_cells_are_shown_and_nothing_is_trained(tmp_path, capsys):
+    args = ["--models", "regular,proj-iaa", "--epochs", "2", "--seeds", "1"]
+    table(tmp_path, *args[:1], "regular", *args[2:])
+    before = sorted(tmp_path.glob("runs/*"))
+    capsys.readouterr()
+    assert list(table(tmp_path, *args, "--finished")) == ["regular"]
+    assert "not finished: so3 proj-iaa depths 3,2 seeds 0, 0 of 2 epochs" in capsys.readouterr().out
+    assert sorted(tmp_path.glob("runs/*")) == before
+
+
+def test_the_overview_says_how_much_of_the_protocol_a_cell_has_seen():
+    from test_table import cell
+
+    from inbounds.paper.table import overview, protocol_overview
+
+    short, whole = cell(dataset="so3", steps=8_000), cell(dataset="so3", steps=80_000, mse=0.11)
+    other = cell(steps=800)
+    assert protocol_overview([short, whole]) == overview([whole])  # the furthest training stands for the cell
+    assert "at 10 % |" in protocol_overview([short])
+    text = protocol_overview([short, other]).splitlines()[2]
+    assert text.count(" at ") == 2
+    assert text.endswith("at 1 % |")
+
+
 # --- inbounds runs ---------------------------------------------------------------------------------------
 def test_runs_are_listed_by_name_and_pruned(tmp_path, capsys):
     table(tmp_path, "--models", "regular", "--epochs", "2", "--seeds", "1")
@@ -214,6 +238,7 @@ def test_runs_are_listed_by_name_and_pruned(tmp_path, capsys):
 # --- estimate and log ------------------------------------------------------------------------------------
 def test_the_estimate_is_by_row_and_says_what_the_flow_rows_add(tmp_path, capsys):
     args = ["table", "--preset", "paper", "--datasets", "sphere,disk", "--models", "regular,flow-faa", "--out", str(tmp_path)]
+    args += ["--shipped", str(tmp_path)]  # nothing is shipped there
     assert main(args) == 0
     said = capsys.readouterr().out
     assert "sphere regular" in said

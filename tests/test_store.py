@@ -145,7 +145,7 @@ def test_the_paper_preset_survives_a_kill(tmp_path):
     epochs = []
     for _ in range(2):
         process = subprocess.Popen(
-            [*start, "regular", "--depths", "4", "--out", str(tmp_path), "--checkpoint", "0.2"],
+            [*start, "regular", "--depths", "4", "--out", str(tmp_path), "--checkpoint", "0.2", "--shipped", str(tmp_path)],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,

@@ -294,6 +294,7 @@ def test_it_is_written_as_text_csv_json_and_markdown():
         (["--depths", "0"], "--depths asked for whole numbers"),
         (["--decays", "0,-1"], "--decays asked for numbers >= 0"),
         (["--decays", "small"], "--decays asked for numbers >= 0"),
+        (["--shipped", "/nowhere"], "--shipped asked for a folder"),
         (["--chains", "/nowhere"], "--chains asked for a folder"),
         (["--chains", ".", "--datasets", "sphere"], "--datasets protein"),
         (["--published-data"], "--data DIR"),
@@ -328,6 +329,7 @@ def test_a_users_own_data_and_a_bad_file(tmp_path, capsys):
 
 def test_the_paper_preset_estimates_asks_and_starts(tmp_path, capsys):
     args = ["table", "--preset", "paper", "--datasets", "sphere", "--models", "regular", "--out", str(tmp_path)]
+    args += ["--shipped", str(tmp_path)]  # nothing is shipped there
     assert main(args) == 0
     out = capsys.readouterr().out
     assert "Estimated time:" in out

@@ -64,11 +64,14 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
     parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")
     parser.add_argument("--results", metavar="DIR", help="also write each dataset's table there, as NAME.json")
-    parser.add_argument("--shipped", metavar="DIR", help="finished runs made elsewhere, e.g. results/paper: not run again")
+    parser.add_argument(
+        "--shipped", metavar="DIR", help="finished runs made elsewhere, not run again (paper: results/paper, if it is there)"
+    )
     parser.add_argument("--export", metavar="DIR", help="also copy each finished run there, with its weights")
     parser.add_argument(
         "--checkpoint", type=seconds, default=20.0, metavar="S", help="seconds of work a kill may cost (%(default)s)"
     )
+    parser.add_argument("--finished", action="store_true", help="show the cells that are finished, train nothing")
     parser.add_argument("--yes", action="store_true", help="start the paper preset without asking")
 
 

@@ -52,7 +52,7 @@ def table(args) -> int:
     reachable(args)
     if all((d, r) in UNDEFINED for d in datasets for r in rows):
         raise Refused("There is no cell to show: Exp rows are undefined on the disk, which has a boundary.")
-    store = Store(args.out or f"runs/{preset.name}", args.checkpoint, args.shipped)
+    store = Store(args.out or f"runs/{preset.name}", args.checkpoint, shipped_runs(args, preset))
     store.prepare()
     references = []
     for name in datasets:
@@ -62,16 +62,30 @@ def table(args) -> int:
             export_reference(references[-1], store, Path(args.export))
     todo = units(preset, references, rows, store)
     missing = [u for u in todo if not store.run(u.config).done]
-    if missing and not agreed(args, preset, missing, store):
+    if missing and not args.finished and not agreed(args, preset, missing, store):
         return 0
-    failure = train(args, todo, store) if missing else None
+    failure = train(args, todo, store) if missing and not args.finished else None
     other = {d for d in datasets if d in OTHER_DATA or d in own}
     if args.published_data:
         other -= {d for d, source in own.items() if source == args.data}
     publish_table(args, preset, references, rows, store, other)
+    if args.finished:
+        print(
+            "\n".join(f"not finished: {u.title}, {progress_of(u.config, store)}" for u in missing if u.config["kind"] == "stack")
+        )
     if failure:
         print(f"\nMissing from the table: {failure}", file=sys.stderr)
     return 1 if failure else 0
+
+
+SHIPPED = "results/paper"
+
+
+def shipped_runs(args, preset: Preset) -> str | None:
+    """A folder of finished runs: the one asked for; for the paper preset the repository's own, where the command runs in one."""
+    if args.shipped is not None and not Path(args.shipped).is_dir() and args.shipped != args.export:
+        raise Refused(f"--shipped asked for a folder of finished runs, got {args.shipped!r}, which is not one.")
+    return args.shipped or (SHIPPED if preset.long and Path(SHIPPED).is_dir() else None)
 
 
 def train(args, todo: list[Unit], store: Store) -> WorkFailed | None:
@@ -120,6 +134,12 @@ def publish_table(args, preset: Preset, references: list[dict], rows, store: Sto
         publish(Path(args.results) / f"{name}.json", json_text(members, about).encode())
     show(found, preset)
     print(f"\nWritten to {relative(store.folder.resolve())}: table.md, table.csv, table.json; the runs are in runs/.")
+
+
+def progress_of(config: dict, store: Store) -> str:
+    """How far an unfinished stack came."""
+    saved, whole = store.run(config).checkpoint(), config["protocol"]["epochs"]
+    return f"{int(saved[0]['epoch']) if saved else 0:,} of {whole:,} epochs"
 
 
 def connect(args, store: Store) -> Executor:

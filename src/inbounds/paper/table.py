@@ -251,6 +251,45 @@ def _short(c: Cell | None, undefined: bool) -> str:
     return (brief(c.mse) if c.feasible else f"~~{brief(c.mse)}~~") + published
 
 
+PROTOCOL_POINTS = 80_000 * 500  # training points of the paper's protocol
+
+
+def share(c: Cell) -> float:
+    """Of the paper's protocol, in training points seen by the chosen network."""
+    return c.steps * c.batch / PROTOCOL_POINTS
+
+
+def furthest(found: Sequence[Cell]) -> list[Cell]:
+    """Of several trainings of a cell the one that went furthest, in the order of the first."""
+    best: dict[tuple[str, str], Cell] = {}
+    for c in found:
+        place = (c.dataset, c.row)
+        if place not in best or share(c) > share(best[place]):
+            best[place] = c
+    return list(best.values())
+
+
+def protocol_overview(found: Sequence[Cell]) -> str:
+    """`overview` of the furthest trainings; a cell that has not seen the whole protocol says how much of it."""
+    found = furthest(found)
+    lines = overview(found).splitlines()
+    names, rows = list(groups(found)), list(dict.fromkeys(c.row for c in found))
+    by_place = {(c.row, c.dataset): c for c in found}
+    for i, row in enumerate(rows):
+        cells = lines[2 + i].split(" | ")
+        for j, name in enumerate(names, 1):
+            c = by_place.get((row, name))
+            if c is not None and share(c) < 1:
+                end = " |" if cells[j].endswith(" |") else ""
+                cells[j] = cells[j].removesuffix(" |") + f" at {_percent(share(c))}" + end
+        lines[2 + i] = " | ".join(cells)
+    return "\n".join(lines) + "\n"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
+
+
 def brief(value: float) -> str:
     """Two digits."""
     return f"{value:.2g}" if value >= 0.1 else f"{value:.1e}".replace("e-0", "e-")
