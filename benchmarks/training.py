@@ -15,7 +15,9 @@ import datetime
 import json
 import math
 import os
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -202,9 +204,10 @@ def main() -> None:
             print(f"  {name}: {ratio:.1f}x", flush=True)
     found["protocol"] = core_hours(not args.no_compile, args.least)
     about = {
-        "command": "python benchmarks/training.py" + (f" --rounds {args.rounds}" if args.rounds != 7 else ""),
+        "command": shlex.join(["python", "benchmarks/training.py", *sys.argv[1:]]),
         "date": datetime.date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, 1 thread used, torch {torch.__version__.split('+')[0]}",
+        "load": [round(v, 1) for v in os.getloadavg()],  # a busy machine slows all of them
         "results": found,
     }
     Path(args.out).write_text(json.dumps(about, indent=1) + "\n")
