@@ -202,13 +202,14 @@ def main() -> None:
             print(f"  {name:10s} {ms:8.2f} ms per step of 10 models")
         for name, ratio in found[title]["ratios"].items():
             print(f"  {name}: {ratio:.1f}x", flush=True)
-    found["protocol"] = core_hours(not args.no_compile, args.least)
+    protocol = core_hours(not args.no_compile, args.least)
     about = {
         "command": shlex.join(["python", "benchmarks/training.py", *sys.argv[1:]]),
         "date": datetime.date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, 1 thread used, torch {torch.__version__.split('+')[0]}",
         "load": [round(v, 1) for v in os.getloadavg()],  # a busy machine slows all of them
         "results": found,
+        "protocol": protocol,
     }
     Path(args.out).write_text(json.dumps(about, indent=1) + "\n")
 
