@@ -316,6 +316,23 @@ def test_the_distilled_network_imitates_the_flow():
     assert not P.exact
 
 
+def test_distilled_far_out_it_imitates_the_flow_far_out():
+    """What the flow does at three radii from M is not what the network guesses there, unless it was shown."""
+    x = ib.Sphere(3).sample(500, generator=torch.Generator().manual_seed(0))
+    training = FlowTraining(x[:400], x[400:], alpha=0.5, epochs=6, batches=50, width=32, depth=1, dropout=0.0)
+    while not training.done:
+        training.advance()
+    off = {}
+    for far in (1.0, 4.0):
+        distillation = Distillation(training.flow(), x, training.radius, epochs=6, far=far, points=4_000, width=32, depth=1)
+        while not distillation.done:
+            distillation.advance()
+        out = x * (1 + 3 * training.radius)
+        off[far] = float((distillation.set().project(out) - distillation.flow._walk(out)).norm(dim=1).mean())
+    assert off[4.0] < 0.05
+    assert off[4.0] < 0.5 * off[1.0]
+
+
 def test_an_input_that_is_in_the_set_may_be_left_where_it_is():
     flow = Flow(VelocityNet(3, 8, 1), (3,), T=1.0, steps=3)
     x = ib.Sphere(3).sample(5)

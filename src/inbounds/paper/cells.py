@@ -34,9 +34,10 @@ def units(preset: Preset, references: Sequence[dict], rows: Sequence[str], store
     for reference in references:
         velocities = velocity_configs(preset, reference) if set(rows) & set(FLOW_ROWS) else []
         todo += [Unit(c, title=f"{reference['name']} velocity alpha {c['alpha']:g}", cost=_velocity_cost(c)) for c in velocities]
-        distil = distil_config(preset, reference, velocities)
-        if velocities and distil:
-            todo.append(Unit(distil, tuple(velocities), f"{reference['name']} distil", cost=20.0))
+        for row in [r for r in FLOW_ROWS if r in rows]:
+            distil = distil_config(preset, reference, row, velocities)
+            if distil:
+                todo.append(Unit(distil, tuple(velocities), f"{reference['name']} distil for {row}", cost=20.0))
         if set(rows) & set(FIT_ROWS):
             todo.append(Unit(fit_config(reference), title=f"{reference['name']} fit", cost=10.0))
         for row in rows:
@@ -111,11 +112,13 @@ def velocity_configs(preset: Preset, reference: dict) -> list[dict]:
     ]
 
 
-def distil_config(preset: Preset, reference: dict, velocities: list[dict]) -> dict | None:
+def distil_config(preset: Preset, reference: dict, row: str, velocities: list[dict]) -> dict | None:
+    """At the output of an FAA points are near M in the end; between the layers of an IAA they are far from it, too."""
     epochs = (preset.cs_velocity if reference["name"] in FLOCKS else preset.velocity).distil
     if not epochs:
         return None
-    return {"kind": "distil", "data": reference, "velocities": velocities, "euler": preset.euler, "epochs": epochs}
+    shared = {"kind": "distil", "data": reference, "velocities": velocities, "euler": preset.euler, "epochs": epochs}
+    return {**shared, "far": 4.0, "points": 40_000} if row == "flow-iaa" else shared
 
 
 def fit_config(reference: dict) -> dict:
@@ -126,7 +129,7 @@ def learned_configs(preset: Preset, reference: dict, row: str) -> list[dict]:
     """The runs that learn the set of a row, if it is learned."""
     if row in FLOW_ROWS:
         velocities = velocity_configs(preset, reference)
-        distil = distil_config(preset, reference, velocities)
+        distil = distil_config(preset, reference, row, velocities)
         return velocities + ([distil] if distil else [])
     return [fit_config(reference)] if row in FIT_ROWS else []
 
@@ -242,7 +245,8 @@ class DistilJob(Distillation):
 
     def __init__(self, config: dict, pairs: Pairs, store: Store):
         flow, radius = chosen_flow(config["velocities"], pairs, store, euler=40)
-        super().__init__(flow, pairs["train"][0].reshape(-1, *pairs.set.shape), radius, epochs=config["epochs"])
+        knobs = {k: config[k] for k in ("epochs", "far", "points") if k in config}
+        super().__init__(flow, pairs["train"][0].reshape(-1, *pairs.set.shape), radius, **knobs)
 
     def state(self) -> dict[str, Tensor]:
         return {"epoch": torch.tensor(0)}
