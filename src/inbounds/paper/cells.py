@@ -309,14 +309,16 @@ def compiler() -> str | None:
 
 
 class StackJob(StackTraining):
-    """All depths, seeds and weight decays of a row."""
+    """All depths, seeds and weight decays of a row; compile: where it pays, unless told."""
 
-    def __init__(self, config: dict, pairs: Pairs, store: Store):
+    def __init__(self, config: dict, pairs: Pairs, store: Store, compile: bool | None = None):
         problem = models.problem(config["row"], pairs, flow=learned_set(config, pairs, store))
         members = [Member(seed, wd, depth=depth) for seed, wd, depth in config["members"]]
         protocol = Protocol(**config["protocol"])
         steps = protocol.epochs * min(math.ceil(len(problem.x) / protocol.batch), protocol.batches or 10**9)
-        super().__init__(problem, protocol, members, compile=not pairs.tokens and steps >= COMPILED and compiler() is not None)
+        if compile is None:
+            compile = not pairs.tokens and steps >= COMPILED and compiler() is not None
+        super().__init__(problem, protocol, members, compile=compile)
 
     def finish(self) -> tuple[dict, dict[str, Tensor]]:
         result = {

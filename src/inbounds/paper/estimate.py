@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
 import torch
 
+from ..data.pairs import Pairs
+from ..train.planes import rule_of
 from ..train.progress import time_text
 from ..train.store import Store, read_tensors
 from ..train.work import Unit
-from .cells import open_job
+from . import models
+from .cells import COMPILED, StackJob, compiler
+from .datasets import open_pairs
 from .presets import FLOW_ROWS
 
 EPOCHS = 2  # timed, after one that warms up
+COMPILED_LAYERS, COMPILED_OUTPUT = 0.4, 0.75  # time of compiled rows, of that of eager ones: steps at every layer, at the output
 
 
 def seconds(unit: Unit, store: Store) -> float:
@@ -22,7 +28,8 @@ def seconds(unit: Unit, store: Store) -> float:
     if config["kind"] != "stack" or unit.needs:
         return unit.cost
     torch.set_num_threads(1)
-    job = open_job(config, store)
+    pairs = open_pairs(config["data"], store)
+    job = StackJob(config, pairs, store, compile=False)
     job.advance()
     began = time.perf_counter()
     for _ in range(EPOCHS):
@@ -30,7 +37,16 @@ def seconds(unit: Unit, store: Store) -> float:
     each = (time.perf_counter() - began) / EPOCHS
     saved = store.run(config).folder / "checkpoint.safetensors"
     done = int(read_tensors(saved)[0]["epoch"]) if saved.exists() else 0
-    return each * (job.epochs - done)
+    return each * (job.epochs - done) * _gain(config, job, pairs)
+
+
+def _gain(config: dict, job: StackJob, pairs: Pairs) -> float:
+    """What compiling the step leaves of the time, of a run that is long enough for it. Measured, see docs/paper.md."""
+    steps = job.epochs * math.ceil(job._rows / job.protocol.batch)
+    rule = None if pairs.tokens else rule_of(models.step_of(config["row"], pairs.set))
+    if steps < COMPILED or compiler() is None or rule is None or not rule.heavy:
+        return 1.0
+    return COMPILED_LAYERS if config["row"].endswith("iaa") else COMPILED_OUTPUT
 
 
 def report(missing: Sequence[Unit], store: Store, workers: int) -> list[str]:
