@@ -164,15 +164,23 @@ def final_config(preset: Preset, reference: dict, row: str, stacks: list[dict]) 
 
 
 # --- seconds on one core of 2026, measured with the standard preset; for order and estimates only ------------------
-LAYER = {"sphere": 0.12e-3, "disk": 0.1e-3, "so3": 0.25e-3, "protein": 0.3e-3, "cs": 0.13, "flock": 0.035}  # 500 rows, one model
-ROW_FACTOR = {"proj-iaa": 2.5, "exp-iaa": 6.0, "prob": 2.0, "exp-faa": 1.5, "wide-faa": 4.0, "wide-iaa": 5.0}  # feed-forward
+LAYER = {
+    "sphere": 0.02e-3,
+    "disk": 0.02e-3,
+    "so3": 0.05e-3,
+    "protein": 0.07e-3,
+    "cs": 0.13,
+    "flock": 0.035,
+}  # 500 rows, one model
+CALLS = {"sphere": 1.0e-3, "disk": 1.2e-3, "so3": 1.4e-3, "protein": 1.6e-3}  # of a step, however many models it has
+ROW_FACTOR = {"proj-iaa": 3.0, "exp-iaa": 5.0, "prob": 2.2, "proj-faa": 1.4, "exp-faa": 1.7, "wide-faa": 4.0, "wide-iaa": 6.0}
 NEWTON = 1e-4  # a projection on a fitted set, one point, forward and backward
 PROJECTION = 1.0e-3  # 8 Euler steps of a flow of 8 x 256, one point, forward and backward
 DISTILLED = 2e-6  # one evaluation of a distilled network, one point, forward and backward
 
 
 def _stack_cost(c: dict) -> float:
-    """Steps x models x (depth x seconds of a layer + projections of a learned flow)."""
+    """Steps x (calls + models x (depth x seconds of a layer + projections of a learned set))."""
     name, row, p = c["data"]["name"], c["row"], c["protocol"]
     depth = sum(m[2] for m in c["members"]) / len(c["members"])
     steps = p["epochs"] * min(math.ceil(4_000 / p["batch"]), p["batches"] or 10**9)
@@ -182,18 +190,24 @@ def _stack_cost(c: dict) -> float:
     each = DISTILLED if "distil" in c else PROJECTION * c.get("euler", 0) / 8
     flow = each * points * (depth + 1 if row == "flow-iaa" else 1) if "euler" in c else 0.0
     newton = NEWTON * points * (depth + 1 if row == "fit-iaa" else 1) if row in FIT_ROWS else 0.0
-    return steps * len(c["members"]) * (layer * depth + flow + newton)
+    return steps * (CALLS.get(name, 0.0) * factor + len(c["members"]) * (layer * depth + flow + newton))
 
 
 def _velocity_cost(c: dict) -> float:
     full = math.ceil(30 * 4_000 * (10 if c["data"]["name"] in FLOCKS else 1) / c["batch"])
-    return c["epochs"] * min(full, c["batches"] or full) * 32e-3
+    return c["epochs"] * min(full, c["batches"] or full) * (3e-3 + 29e-3 * _size(c))
+
+
+def _size(velocity: dict) -> float:
+    """Of a velocity network, in units of the paper's."""
+    return velocity["depth"] * velocity["width"] ** 2 / (8 * 256**2)
 
 
 def _test_cost(c: dict) -> float:
     seeds, rows = len({m[0] for m in c["stacks"][0]["members"]}), c["rows"] or 20_000
     if c["row"] in FLOW_ROWS:  # RK45
-        return 6e-3 * rows * seeds * (10 if c["data"]["name"] in FLOCKS else 1) * (9 if c["row"] == "flow-iaa" else 1)
+        each = 6e-3 * (0.2 + 0.8 * _size(c["stacks"][0]["velocities"][0]))
+        return each * rows * seeds * (10 if c["data"]["name"] in FLOCKS else 1) * (9 if c["row"] == "flow-iaa" else 1)
     return seeds * rows * (2e-3 if c["data"]["name"] in FLOCKS else 2e-5)
 
 
