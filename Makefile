@@ -5,7 +5,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce standard standard-fit gallery test test-compile bench bench-equations bench-training lint clean
+.PHONY: reproduce standard standard-fit paper gallery test test-compile bench bench-equations bench-training lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -34,6 +34,11 @@ standard: .venv/lab  ## the table in earnest, an hour or more on 2 cores, datase
 ALL := regular,proj-iaa,exp-iaa,flow-iaa,prob,proj-faa,exp-faa,flow-faa,wide-faa,wide-iaa,fit-iaa,fit-faa
 standard-fit: standard  ## the standard table with the rows Fit IAA and Fit FAA
 	for d in sphere disk so3 protein flock cs; do $(BIN)/inbounds table --preset standard --datasets $$d --models $(ALL) --results results/table || exit 1; done
+
+# the paper's full protocol: finished stacks are shipped in results/paper and are not run again; stop it whenever you like
+PAPER_ROWS := regular,proj-faa,prob,exp-faa,proj-iaa,exp-iaa
+paper: .venv/lab  ## the full protocol, hours of one core at low priority, small cells first; see docs/paper.md
+	nice -n 19 $(BIN)/inbounds table --preset paper --yes --workers 1 --datasets sphere,disk,so3,protein --models $(PAPER_ROWS) --shipped results/paper --export results/paper
 
 gallery: .venv/lab  ## noise projected on every set: table in the terminal, pictures in results/gallery
 	$(BIN)/inbounds gallery --out results/gallery

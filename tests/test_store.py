@@ -128,7 +128,7 @@ def test_a_folder_that_cannot_be_written_fails_at_once(tmp_path):
 def test_the_paper_preset_survives_a_kill(tmp_path):
     """It would take hours; here it starts, is killed, and goes on from where it was."""
     start = [sys.executable, "-m", "inbounds.cli", "table", "--preset", "paper", "--yes", "--datasets", "sphere", "--models"]
-    start += ["regular", "--depths", "4", "--out", str(tmp_path), *SLOWLY]
+    start += ["regular", "--depths", "4", "--out", str(tmp_path), "--shipped", str(tmp_path), *SLOWLY]
     for epochs, resumed_from in ((3, 0), (6, 3)):
         env = moment("os.rename", "checkpoint.safetensors", 4)
         killed = subprocess.run(start, capture_output=True, text=True, env=env, start_new_session=True)

@@ -116,6 +116,23 @@ def test_anchors_are_training_targets_and_labels_are_per_agent():
     assert torch.equal(labels.reshape(-1), brute)
 
 
+@pytest.mark.parametrize("planes", [False, True])
+def test_the_error_of_the_anchor_rows_is_the_librarys_with_its_derivative(planes):
+    from inbounds.nets import simplex_error
+
+    g = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(2, 30, 7, generator=g, dtype=torch.float64)
+    logits = (logits.mT.contiguous().mT if planes else logits).requires_grad_()
+    label = torch.randint(7, (2, 30), generator=g)
+    pull = torch.randn(2, 30, generator=g, dtype=torch.float64)
+    for ours, theirs in zip(
+        (models.AnchorError.apply(logits, label), *torch.autograd.grad(models.AnchorError.apply(logits, label), logits, pull)),
+        (simplex_error(logits, label), *torch.autograd.grad(simplex_error(logits, label), logits, pull)),
+        strict=True,
+    ):
+        assert (ours - theirs).abs().max() < 1e-14
+
+
 # --- the paper's numbers ---------------------------------------------------------------------------------
 def test_published_numbers_are_the_papers():
     """Column sums of the printed table, and its dashes."""
@@ -133,6 +150,8 @@ def test_presets_are_what_they_say():
         assert (p.epochs, p.batch, p.lr, p.every, p.patience, p.factor) == (10_000, 500, 1e-3, 100, 1_000, 0.5)
         assert (budget.depths, budget.decays) == ((4, 6, 8), (0.0, 1e-4))
     assert len(paper.velocity.alphas) * len(paper.velocity.lrs) * len(paper.velocity.decays) == 18
+    assert all(p.budget(d, r).patience == 1_000 for p in PRESETS.values() for d in DATASETS for r in ROWS)  # absolute, as there
+    assert (paper.velocity.width, paper.velocity.depth, paper.velocity.dropout, paper.velocity.distil) == (256, 8, 0.1, 0)
     standard = PRESETS["standard"].budget("sphere", "regular")
     assert (standard.depths, standard.decays, standard.seeds) == ((4, 8), (0.0, 1e-4), 3)
     names = [u.config for u in units(PRESETS["quick"], [{"name": d, "fingerprint": "x"} for d in DATASETS], ROWS)]
@@ -150,12 +169,22 @@ def fake(store, config, val):
 def test_the_choice_is_by_mean_validation_over_seeds(tmp_path):
     """A single lucky seed does not win, a diverged one loses."""
     store = Store(tmp_path)
-    members = [[0, 0.0], [1, 0.0], [0, 1e-4], [1, 1e-4]]
-    stacks = [{"depth": d, "members": members} for d in (4, 8)]
-    fake(store, stacks[0], [0.10, 0.90, 0.40, 0.42])
-    fake(store, stacks[1], [0.45, 0.45, 0.01, None])
-    stack, decay, rows = choose({"stacks": stacks}, store)
-    assert (stack["depth"], decay, rows) == (4, 1e-4, [2, 3])
+    stacks = [{"members": [[0, 0.0, d], [1, 0.0, d], [0, 1e-4, d], [1, 1e-4, d]]} for d in (8, 4)]
+    fake(store, stacks[1], [0.10, 0.90, 0.40, 0.42])
+    fake(store, stacks[0], [0.45, 0.45, 0.01, None])
+    choice = choose({"stacks": stacks}, store)
+    assert (choice.depth, choice.decay, choice.places) == (4, 1e-4, [(stacks[1], 2), (stacks[1], 3)])
+
+
+def test_the_choice_joins_seeds_from_several_stacks_and_leaves_the_others_out(tmp_path):
+    """Seed 1 was added later, in a stack of its own; depth 8 is there but was not asked for."""
+    store = Store(tmp_path)
+    stacks = [{"members": [[s, 0.0, 8], [s, 0.0, 4]]} for s in (0, 1)]
+    fake(store, stacks[0], [0.1, 0.3])
+    fake(store, stacks[1], [0.1, 0.4])
+    asked = {"stacks": stacks, "grid": [[4, 0.0]], "seeds": [0, 1]}
+    assert choose(asked, store).places == [(stacks[0], 1), (stacks[1], 1)]
+    assert choose({**asked, "grid": [[4, 0.0], [8, 0.0]], "seeds": [1]}, store).depth == 8
 
 
 def test_the_tested_numbers_are_the_models_own(tmp_path):
@@ -181,10 +210,10 @@ def test_the_tested_numbers_are_the_models_own(tmp_path):
     reference = prepare("so3", store, preset.large)
     test = next(u for u in units(preset, [reference], ["regular"]) if u.config["kind"] == "test").config
     result = store.run(test).result
-    stack, _, rows = choose(test, store)
+    ((stack, k),) = choose(test, store).places
     pairs = open_pairs(reference, store)
     net = models.build("regular", pairs, 3, None)
-    torch.nn.utils.vector_to_parameters(store.run(stack).weights()["theta"][rows[0]], net.parameters())
+    torch.nn.utils.vector_to_parameters(store.run(stack).weights()["theta"][k], net.parameters())
     x, y = pairs["large"]
     with torch.no_grad():
         p = net(x).double()
@@ -195,13 +224,14 @@ def test_the_tested_numbers_are_the_models_own(tmp_path):
     assert result["violation_max"][0] == pytest.approx(float(violation.max()), rel=1e-5)
 
 
-def test_a_flow_row_from_velocity_network_to_test(tmp_path):
-    """Velocity networks first, the best of them chosen, a stack trained through it, tested by RK45."""
+@pytest.mark.parametrize("distil", [0, 1])
+def test_a_flow_row_from_velocity_network_to_test(tmp_path, distil):
+    """Velocity networks first, the best of them chosen, a stack trained through it or its distilled form, tested by RK45."""
     store = Store(tmp_path)
-    velocity = Velocity(epochs=1, alphas=(0.25, 0.5), lrs=(1e-3,), decays=(0.0,), batches=5)
+    velocity = Velocity(epochs=1, alphas=(0.25, 0.5), lrs=(1e-3,), decays=(0.0,), batches=5, width=16, depth=1, distil=distil)
     preset = replace(PRESETS["quick"].changed(1, (1,), 1), velocity=velocity, flow_test=20)
     todo = units(preset, [prepare("sphere", store, 200)], ["flow-faa"])
-    order = ["velocity", "velocity", "stack", "test"]
+    order = ["velocity", "velocity", *(["distil"] if distil else []), "stack", "test"]
     assert sorted(u.config["kind"] for u in todo) == sorted(order)
     for unit in sorted(todo, key=lambda u: order.index(u.config["kind"])):
         assert all(store.run(c).done for c in unit.needs)
@@ -265,6 +295,12 @@ def test_it_is_written_as_text_csv_json_and_markdown():
         (["--models", "proj"], "--models asked for names among regular,proj-iaa"),
         (["--depths", "4,x"], "--depths asked for whole numbers"),
         (["--depths", "0"], "--depths asked for whole numbers"),
+        (["--decays", "0,-1"], "--decays asked for numbers >= 0"),
+        (["--decays", "small"], "--decays asked for numbers >= 0"),
+        (["--shipped", "/nowhere"], "--shipped asked for a folder"),
+        (["--chains", "/nowhere"], "--chains asked for a folder"),
+        (["--chains", ".", "--datasets", "sphere"], "--datasets protein"),
+        (["--published-data"], "--data DIR"),
         (["--data", "/nowhere"], "which is not a folder"),
         (["--address", "1.2.3.4:5"], "--executor ray"),
         (["--executor", "ray", "--address", "127.0.0.1:1"], "ray start --head"),
@@ -296,6 +332,7 @@ def test_a_users_own_data_and_a_bad_file(tmp_path, capsys):
 
 def test_the_paper_preset_estimates_asks_and_starts(tmp_path, capsys):
     args = ["table", "--preset", "paper", "--datasets", "sphere", "--models", "regular", "--out", str(tmp_path)]
+    args += ["--shipped", str(tmp_path)]  # nothing is shipped there
     assert main(args) == 0
     out = capsys.readouterr().out
     assert "Estimated time:" in out

@@ -9,7 +9,7 @@ from torch import nn
 import inbounds as ib
 from inbounds.learned import Flow
 from inbounds.learned.flow import VelocityNet
-from inbounds.nets import simplex_error
+from inbounds.nets import Flat, simplex_error
 from inbounds.train import Member, Problem, Protocol, Stack, StackTraining, mse
 from inbounds.train.stack import batchable
 from inbounds.train.training import built
@@ -42,6 +42,12 @@ def plain(*layers):
     return Own
 
 
+def body(depth, size):
+    """Layers in Euclidean space, then a linear map."""
+    layers = ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(depth)], ib.Projection(ib.Euclidean(3, 3)))
+    return nn.Sequential(layers, Flat((3, 3)), nn.Linear(9, size))
+
+
 def problem(kind):
     tokens = (4,) if "attention" in kind else ()
     velocity = built(lambda: VelocityNet(9, width=8, depth=2), seed=5)
@@ -57,6 +63,9 @@ def problem(kind):
             ib.Projection(ib.SO(3)),
         ),
         "exponential": lambda: ib.IAA([ib.MLPBlock((3, 3), 9)], ib.Exponential(ib.SO(3))),
+        "exp-faa": lambda: ib.FAA(body(2, 3), ib.GroupExponential(ib.SO(3)), base=nn.Identity()),
+        "prob-layers": lambda: body(2, 30),
+        "flow-iaa": lambda: ib.IAA([ib.MLPBlock((3, 3), 9) for _ in range(2)], ib.Projection(flow)),
         "faa": lambda: ib.FAA(
             nn.Sequential(nn.Flatten(-2), nn.Linear(9, 16), nn.Tanh(), nn.Linear(16, 9)), ib.Projection(ib.SO(3))
         ),
@@ -71,7 +80,7 @@ def problem(kind):
     def build():
         return builds[kind]().double()
 
-    if kind == "prob":
+    if kind.startswith("prob"):
         mixture = ib.AnchorMixture(nn.Identity(), y[:30])
 
         def loss(logits, label):
@@ -105,6 +114,14 @@ def separate(p, protocol, member):
 
 
 HOW = [
+    ("regular", "layered"),
+    ("proj-iaa", "layered"),
+    ("exp-iaa", "layered"),
+    ("prob-layers", "layered"),
+    ("faa-mlp", "layered"),
+    ("exp-faa", "layered"),
+    ("exponential", "layered"),
+    ("flow-iaa", "layered"),
     ("regular", "batched"),
     ("proj-iaa", "batched"),
     ("exp-iaa", "batched"),
@@ -135,6 +152,70 @@ def test_200_stacked_steps_equal_separate_runs(kind, how):
         assert float(training.optimizer.lr[k]) == pytest.approx(lr)
 
 
+def of_depth(kind):
+    """A problem whose network has the depth asked for."""
+    rows = {
+        "regular": lambda d: ib.IAA(blocks(d, 9), ib.Projection(ib.Euclidean(3, 3))),
+        "proj-iaa": lambda d: ib.IAA(blocks(d, 9), ib.Projection(ib.SO(3))),
+        "exp-iaa": lambda d: ib.IAA(blocks(d, 3), ib.GroupExponential(ib.SO(3))),
+        "proj-faa": lambda d: ib.FAA(ib.IAA(blocks(d, 9), ib.Projection(ib.Euclidean(3, 3))), ib.Projection(ib.SO(3))),
+        "exp-faa": lambda d: ib.FAA(body(d, 3), ib.GroupExponential(ib.SO(3)), base=nn.Identity()),
+        "prob": lambda d: body(d, 30),
+        "wide-iaa": lambda d: ib.IAA(blocks(d, 9, width=16, depth=2), ib.Projection(ib.SO(3))),
+    }
+
+    def build(depth):
+        return rows[kind](depth).double()
+
+    p = problem("prob" if kind == "prob" else "regular")
+    return Problem(build, p.x, p.target, p.x_val, p.y_val, p.loss, p.read)
+
+
+def blocks(number, size, **how):
+    return [ib.MLPBlock((3, 3), size, **how) for _ in range(number)]
+
+
+DEEP = [Member(0, depth=4), Member(1, 1e-2, depth=4), Member(0, 0.3, lr=1e-2, depth=3), Member(2, depth=1)]
+
+
+@pytest.mark.parametrize("kind", ["regular", "proj-iaa", "exp-iaa", "proj-faa", "exp-faa", "prob", "wide-iaa"])
+def test_members_of_different_depths_in_one_stack_equal_separate_runs(kind):
+    p = of_depth(kind)
+    protocol = Protocol(epochs=13, batch=8, lr=3e-3, every=2, patience=4)
+    training = StackTraining(p, protocol, DEEP)
+    assert training.stack.how == "layered"
+    while not training.done:
+        training.advance()
+    for k, m in enumerate(DEEP):
+        alone = Problem(**{**vars(p), "build": lambda m=m: p.build(m.depth)})
+        theta, best, best_theta, lr = separate(alone, protocol, m)
+        mine, mine_best = (
+            torch.cat([t.reshape(-1) for t in training.stack.tensors(k, from_).values()]) for from_ in (None, training.best_theta)
+        )
+        assert (mine - theta).abs().max() < 1e-9
+        assert (mine_best - best_theta).abs().max() < 1e-9
+        assert abs(float(training.best[k]) - best) < 1e-9
+        assert float(training.optimizer.lr[k]) == pytest.approx(lr)
+
+
+def test_a_shallow_member_has_nothing_beyond_its_depth():
+    """No weight, no gradient, no decay there; its own model comes out with its own depth."""
+    training = StackTraining(of_depth("proj-iaa"), Protocol(epochs=3, batch=8, every=1), DEEP)
+    while not training.done:
+        training.advance()
+    beyond = [n for n in training.stack.names if any(f"blocks.{i}." in n for i in (1, 2, 3))]
+    theta, grad = training.stack._named(training.stack.theta), training.stack._named(training.stack.grad)
+    assert all((theta[n][3] == 0).all() and (grad[n][3] == 0).all() for n in beyond)
+    assert (theta["dt"][3, 1:] == 0).all()
+    assert len(training.model(3).blocks) == 1
+    assert all((theta[n][0] != 0).any() for n in beyond)
+
+
+def test_the_deepest_members_come_first():
+    with pytest.raises(ValueError, match=r"deepest models first, got depths \[1, 4\]"):
+        StackTraining(of_depth("regular"), PROTOCOL, [DEEP[3], DEEP[0]])
+
+
 @pytest.mark.parametrize(
     ("kind", "how"),
     [("regular", "batched"), ("faa", "vmapped"), ("own", "vmapped"), ("attention", "looped"), ("attention-flow", "vmapped")],
@@ -158,7 +239,9 @@ def test_the_schedule_was_exercised():
     assert float(training.optimizer.lr[0]) == twin[3] < 0.3
 
 
-@pytest.mark.parametrize(("kind", "how"), [("proj-iaa", "batched"), ("own", "vmapped"), ("attention", "looped")])
+@pytest.mark.parametrize(
+    ("kind", "how"), [("proj-iaa", "layered"), ("proj-iaa", "batched"), ("own", "vmapped"), ("attention", "looped")]
+)
 def test_resumes_bit_for_bit(kind, how):
     p = problem(kind)
     whole, first, second = (StackTraining(p, PROTOCOL, MEMBERS, how) for _ in range(3))
@@ -173,7 +256,7 @@ def test_resumes_bit_for_bit(kind, how):
         assert torch.equal(t, second.state()[name]), name
 
 
-@pytest.mark.parametrize("how", ["batched", "vmapped"])
+@pytest.mark.parametrize("how", ["layered", "batched", "vmapped"])
 def test_a_diverged_model_is_frozen_and_the_others_go_on(how):
     p = problem("regular")
 

@@ -48,17 +48,32 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seeds", type=positive, metavar="K", help="models per grid point")
     parser.add_argument("--depths", metavar="4,6,8", help="numbers of blocks to try")
-    parser.add_argument("--epochs", type=positive, metavar="N", help="passes over the training data")
+    parser.add_argument("--decays", metavar="0,1e-4", help="weight decays to try")
+    parser.add_argument(
+        "--epochs", type=positive, metavar="N", help="passes over the training data; more of them go on from fewer"
+    )
     parser.add_argument("--data", metavar="DIR", help="your own sphere.npz, so3.npz, ...; what is not there is generated")
+    parser.add_argument("--published-data", action="store_true", help="the files of --data are the paper's own: no * beside them")
+    parser.add_argument("--chains", metavar="FOLDER", help="protein from your own PDB, mmCIF or ProteinNet files")
     parser.add_argument("--executor", choices=("local", "ray"), default="local", help="where to train (%(default)s)")
     parser.add_argument("--address", metavar="A", help="of the Ray cluster")
     parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
     parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")
     parser.add_argument("--results", metavar="DIR", help="also write each dataset's table there, as NAME.json")
     parser.add_argument(
+        "--shipped", metavar="DIR", help="finished runs made elsewhere, not run again (paper: results/paper, if it is there)"
+    )
+    parser.add_argument("--export", metavar="DIR", help="also copy each finished run there, with its weights")
+    parser.add_argument(
         "--checkpoint", type=seconds, default=20.0, metavar="S", help="seconds of work a kill may cost (%(default)s)"
     )
+    parser.add_argument("--finished", action="store_true", help="show the cells that are finished, train nothing")
     parser.add_argument("--yes", action="store_true", help="start the paper preset without asking")
+
+
+def runs_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", help="a run store such as runs/quick, or a folder of shipped runs such as results/paper")
+    parser.add_argument("--prune", action="store_true", help="remove the runs that no finished cell uses, unfinished ones too")
 
 
 def learn_options(parser: argparse.ArgumentParser) -> None:
@@ -128,6 +143,7 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
 # name: (help, options, module:function(args) -> exit code)
 COMMANDS = {
     "table": ("train every architecture on every dataset, print the paper's table", table_options, "inbounds.paper.command:run"),
+    "runs": ("list the runs of a store by name", runs_options, "inbounds.paper.runs:run"),
     "gallery": ("project noise on every set: a table and pictures", gallery_options, "inbounds.report.gallery:run"),
     "learn": ("fit a set to samples and say what was found", learn_options, "inbounds.learned.command:learn"),
     "project": ("project points on a set that was learned", project_options, "inbounds.learned.command:project"),

@@ -33,10 +33,13 @@ class IAA(nn.Module):
     """Constrained at every layer: h0 = P_M(x), h <- step(h, dt_l block_l(h)). Every hidden state is in M.
 
     With `head`, the last update is P_M(head(h + dt block(h))), or, for exponentials, step(h, dt head(block(h))).
+    project_input=False: h0 = x, for inputs that are in M already; a learned projection may move even those.
     Further arguments of the call go to every block.
     """
 
-    def __init__(self, blocks: Iterable[nn.Module], step: Step, dt: float = 1.0, head: nn.Module | None = None):
+    def __init__(
+        self, blocks: Iterable[nn.Module], step: Step, dt: float = 1.0, head: nn.Module | None = None, project_input: bool = True
+    ):
         super().__init__()
         _require_step(step, "IAA")
         blocks = list(blocks)
@@ -48,7 +51,7 @@ class IAA(nn.Module):
             raise ValueError(
                 "IAA asked for at least one block, got none. Write [MLPBlock(M.shape, step.size) for _ in range(4)]."
             )
-        self.step, self.head = step, head
+        self.step, self.head, self.project_input = step, head, project_input
         self.dt = nn.Parameter(torch.full((len(self.blocks),), float(dt)))
 
     def forward(self, x: Tensor, *context, **keywords) -> Tensor:
@@ -69,7 +72,7 @@ class IAA(nn.Module):
     def _start(self, x: Tensor) -> Tensor:
         check_point(x, self.step.M.shape, lambda: f"IAA on {self.step.M!r}")
         require_finite(x, lambda: f"IAA on {self.step.M!r}")
-        return self.step.M.project(x)
+        return self.step.M.project(x) if self.project_input else x.to(working_dtype(x))
 
     def _layer(self, i: int, h: Tensor, context: tuple, keywords: dict) -> Tensor:
         u = self.blocks[i](in_dtype_of(self.blocks[i], h), *context, **keywords)

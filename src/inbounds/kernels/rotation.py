@@ -20,7 +20,7 @@ import math
 import torch
 from torch import Tensor
 
-from .components import cofactors, components, dot, matrix, skew_part, times_hat, transpose_times
+from .components import Components, cofactors, components, dot, matrix, skew_part, times_hat, transpose_times
 from .davenport import adjugate, davenport, largest_column, rotation_of
 from .derivative import all_rows, eager, symmetric
 
@@ -68,25 +68,38 @@ def _top_eigenvalue(a: list[Tensor], f: Tensor, steps: int) -> Tensor:
 
 
 def _value(x: Tensor) -> Tensor:
-    double = x.dtype == torch.float64
     a = list(components(x, dtype=torch.float64))
-    if double:  # float32 has room for fourth powers in float64, float64 has not
-        scale = x.abs().amax((-2, -1)).clamp(min=torch.finfo(x.dtype).tiny).reciprocal()
-        a = [e * scale for e in a]
+    if x.dtype != torch.float64:
+        return matrix(_from_double(a, precise=False), 3, 3, x.dtype)
+    # float32 has room for fourth powers in float64, float64 has not
+    scale = x.abs().amax((-2, -1)).clamp(min=torch.finfo(x.dtype).tiny).reciprocal()
+    return matrix(_from_double([e * scale for e in a], precise=True), 3, 3)
+
+
+def nearest(a: Components) -> list[Tensor]:
+    """Nine components of the nearest rotation, from nine components of moderate size."""
+    if a[0].dtype == torch.float64:
+        return _from_double(list(a), precise=True)
+    return [e.to(a[0].dtype) for e in _from_double([e.double() for e in a], precise=False)]
+
+
+def _from_double(a: list[Tensor], precise: bool) -> list[Tensor]:
+    """`precise` for float64 input: more steps, and a look at clusters."""
+    steps, rounds = (6, 3) if precise else (2, 1)
     f = dot(a, a)
     zero = (f == 0).to(f.dtype)  # every rotation is nearest to 0: take the identity
     a[0], a[4], a[8], f = a[0] + zero, a[4] + zero, a[8] + zero, torch.add(f, zero, alpha=3)
-    b = adjugate(davenport(a, _top_eigenvalue(a, f, steps=6 if double else 2)))
+    b = adjugate(davenport(a, _top_eigenvalue(a, f, steps)))
     q, best = largest_column(b)
     # an adjugate below 1e-4 |A|^3 leaves fewer digits than an SVD would; 1e-5 does not keep the bound of test_promises.py
-    clear = best >= 1e-4 * f * f.sqrt() if double else None
+    clear = best >= 1e-4 * f * f.sqrt() if precise else None
     inverse = best.reciprocal()
-    for _ in range(3 if double else 1):
+    for _ in range(rounds):
         q = [e * inverse for e in q]
         q = [dot(row, q) for row in b]
     if clear is not None and not all_rows(clear):
         q = _separated(q, a, clear)
-    return matrix(rotation_of(q), 3, 3, x.dtype)
+    return rotation_of(q)
 
 
 def _separated(q: list[Tensor], a: list[Tensor], clear: Tensor) -> list[Tensor]:
@@ -131,17 +144,21 @@ def _solve(t: list[Tensor], w: list[Tensor], tol: float) -> list[Tensor]:
 
 def _derivative(x: Tensor, y: Tensor, g: Tensor) -> Tensor:
     """R hat(z) with (tr S I - S) z = vee(R^T G - G^T R), S = R^T A. The eigenvalues of tr S I - S are s_i + s_j."""
-    r, a = components(y), components(x)
-    w = skew_part(r, components(g))
+    return matrix(nearest_vjp(components(x), components(y), components(g)), 3, 3)
+
+
+def nearest_vjp(a: Components, r: Components, g: Components) -> list[Tensor]:
+    """`_derivative` by components."""
+    w, dtype = skew_part(r, g), a[0].dtype
     s00, s11, s22 = (transpose_times(r, a, i, i) for i in range(3))
     s01, s02, s12 = (transpose_times(r, a, i, j) for i, j in ((0, 1), (0, 2), (1, 2)))
     trace = s00 + s11 + s22
-    usable = trace > 8 * torch.finfo(x.dtype).tiny
+    usable = trace > 8 * torch.finfo(dtype).tiny
     scale = torch.where(usable, trace, 1.0).reciprocal() * usable
     minus = -scale
     t = [(s11 + s22) * scale, s01 * minus, s02 * minus, (s00 + s22) * scale, s12 * minus, (s00 + s11) * scale]
-    z = _solve(t, w, tol=16 * torch.finfo(x.dtype).eps)
-    return matrix(times_hat(r, [e * scale for e in z]), 3, 3)
+    z = _solve(t, w, tol=16 * torch.finfo(dtype).eps)
+    return times_hat(r, [e * scale for e in z])
 
 
 nearest_rotation = symmetric(_value, _derivative)

@@ -16,6 +16,7 @@ from ..kernels.derivative import eager
 from ..kernels.vectors import norm
 from .rk45 import rk45
 
+KEPT = 2**26  # numbers that a walk may keep for its backward pass: 256 MB in float32
 FAR = 1e15  # beyond, LayerNorm's variance overflows in float32; v no longer changes there
 
 
@@ -113,10 +114,14 @@ class Flow(ConstraintSet):
         return self._euler(z, start) if by_euler else self._rk45(z, start)
 
     def _euler(self, z: Tensor, start: Start | None = None) -> Tensor:
-        """Only z is kept for the backward pass; the steps are walked again there."""
-        if eager() and torch.is_grad_enabled() and z.requires_grad:
+        """Where the walk would fill the memory, only z is kept for the backward pass, and the steps are walked again there."""
+        if eager() and torch.is_grad_enabled() and z.requires_grad and self._kept(len(z)) > KEPT:
             return checkpoint(lambda z: self._walk(z, start), z, use_reentrant=False, preserve_rng_state=False)
         return self._walk(z, start)
+
+    def _kept(self, rows: int) -> int:
+        """Numbers that a walk keeps for its backward pass: of every layer the input, its normalised form and GELU's input."""
+        return 3 * rows * self.steps * (self.net.depth + 1) * self.net.width
 
     def _walk(self, z: Tensor, start: Start | None = None) -> Tensor:
         net, dt = self._net(z.dtype), self.T / self.steps

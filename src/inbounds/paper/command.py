@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import socket
 import sys
@@ -11,14 +12,16 @@ from pathlib import Path
 import torch
 
 from ..extras import needed_for
-from ..train.executors import Executor, Local, Ray, WorkFailed, execute
+from ..train.executors import Event, Executor, Local, Ray, WorkFailed, execute
 from ..train.files import StoreError, publish
 from ..train.progress import Progress, relative, time_text
-from ..train.store import Store
+from ..train.store import Store, key
 from ..train.work import Unit
 from .cells import open_job, units
-from .datasets import prepare
+from .datasets import export_reference, prepare
+from .estimate import report
 from .presets import DATASETS, FIT_ROWS, PRESETS, ROWS, UNDEFINED, Preset
+from .published import OTHER_DATA
 from .table import cells, csv_text, groups, json_text, markdown, show
 
 TABLE_ROWS = tuple(r for r in ROWS if r not in FIT_ROWS)  # fitted sets are dear in training: on request
@@ -47,41 +50,77 @@ def table(args) -> int:
 
     torch.set_num_threads(1)
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS, TABLE_ROWS)
-    preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs)
-    own = user_files(args.data, datasets)
+    preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs, decays(args.decays))
+    own = user_files(args, datasets)
     reachable(args)
     if all((d, r) in UNDEFINED for d in datasets for r in rows):
         raise Refused("There is no cell to show: Exp rows are undefined on the disk, which has a boundary.")
-    store = Store(args.out or f"runs/{preset.name}", args.checkpoint)
+    store = Store(args.out or f"runs/{preset.name}", args.checkpoint, shipped_runs(args, preset))
     store.prepare()
     references = []
     for name in datasets:
-        print(f"data: {name}" + (f" from {args.data}" if name in own else ""), flush=True)
-        references.append(prepare(name, store, preset.large, args.data))
-    todo = units(preset, references, rows)
+        print(f"data: {name}" + (f" from {own[name]}" if name in own else ""), flush=True)
+        references.append(prepare(name, store, preset.large, args.data, args.chains))
+        if args.export and name not in own:
+            export_reference(references[-1], store, Path(args.export))
+    todo = units(preset, references, rows, store)
     missing = [u for u in todo if not store.run(u.config).done]
-    if missing and not agreed(args, preset, sum(u.cost for u in missing)):
+    if missing and not args.finished and not agreed(args, preset, missing, store):
         return 0
-    failure = train(args, todo, store) if missing else None
-    publish_table(args, preset, references, rows, store, own)
+    failure = train(args, todo, store) if missing and not args.finished else None
+    other = {d for d in datasets if d in OTHER_DATA or d in own}
+    if args.published_data:
+        other -= {d for d, source in own.items() if source == args.data}
+    publish_table(args, preset, references, rows, store, other)
+    if args.finished:
+        print(
+            "\n".join(f"not finished: {u.title}, {progress_of(u.config, store)}" for u in missing if u.config["kind"] == "stack")
+        )
     if failure:
         print(f"\nMissing from the table: {failure}", file=sys.stderr)
     return 1 if failure else 0
+
+
+SHIPPED = "results/paper"
+
+
+def shipped_runs(args, preset: Preset) -> str | None:
+    """A folder of finished runs: the one asked for; for the paper preset the repository's own, where the command runs in one."""
+    if args.shipped is not None and not Path(args.shipped).is_dir() and args.shipped != args.export:
+        raise Refused(f"--shipped asked for a folder of finished runs, got {args.shipped!r}, which is not one.")
+    return args.shipped or (SHIPPED if preset.long and Path(SHIPPED).is_dir() else None)
 
 
 def train(args, todo: list[Unit], store: Store) -> WorkFailed | None:
     """Do what is missing; a unit that fails costs its cell, not the table."""
     executor = connect(args, store)
     try:
-        with Progress(todo, store, executor.workers) as watch:
+        with Progress(todo, store, executor.workers) as progress:
+
+            def watch(event: Event, unit: Unit) -> None:
+                progress(event, unit)
+                if event.kind == "done" and args.export:
+                    export(unit, store, Path(args.export))
+
             execute(todo, store, executor, watch)
     except WorkFailed as failure:
         return failure
     return None
 
 
-def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, own: list[str]) -> None:
-    found = cells(preset, references, rows, store, own)
+EXPORTED = ("config.json", "weights.safetensors", "metrics.jsonl", "result.json")  # the last one last: it means done
+
+
+def export(unit: Unit, store: Store, folder: Path) -> None:
+    """Copy a finished run to where it is shipped from, under a name that says what it is."""
+    run, title = store.run(unit.config), "-".join(unit.title.replace(",", "").split())
+    for name in EXPORTED:
+        if (run.folder / name).exists():
+            publish(folder / f"{title}-{key(unit.config)}" / name, (run.folder / name).read_bytes())
+
+
+def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, other: set[str]) -> None:
+    found = cells(preset, references, rows, store, other)
     about = {
         "command": args.line,
         "date": datetime.date.today().isoformat(),
@@ -98,6 +137,12 @@ def publish_table(args, preset: Preset, references: list[dict], rows, store: Sto
         publish(Path(args.results) / f"{name}.json", json_text(members, about).encode())
     show(found, preset)
     print(f"\nWritten to {relative(store.folder.resolve())}: table.md, table.csv, table.json; the runs are in runs/.")
+
+
+def progress_of(config: dict, store: Store) -> str:
+    """How far an unfinished stack came."""
+    saved, whole = store.run(config).checkpoint(), config["protocol"]["epochs"]
+    return f"{int(saved[0]['epoch']) if saved else 0:,} of {whole:,} epochs"
 
 
 def connect(args, store: Store) -> Executor:
@@ -119,17 +164,18 @@ def reachable(args) -> None:
         raise Refused(f"--address {args.address} asked for a Ray cluster; {error}. Start one with: ray start --head") from error
 
 
-def agreed(args, preset: Preset, seconds: float) -> bool:
+def agreed(args, preset: Preset, missing: list[Unit], store: Store) -> bool:
     """The long preset says how long it will take and waits for --yes."""
-    workers = args.workers or os.cpu_count() or 1
-    if preset.name != "paper":
+    if not preset.long:
         return True
-    print(
-        f"Estimated time: {time_text(seconds / workers)} on {workers} cores ({time_text(seconds)} of one core). "
-        "It can be stopped at any time and goes on where it was."
-    )
     if args.yes:
+        guess = sum(u.cost for u in missing) / (args.workers or os.cpu_count() or 1)
+        print(
+            f"Estimated time: {time_text(guess)}, a guess; without --yes it is measured. It can be stopped at any time.",
+            flush=True,
+        )
         return True
+    print("\n".join(report(missing, store, args.workers or os.cpu_count() or 1)))
     print("Add --yes to start.")
     return False
 
@@ -154,12 +200,36 @@ def depths(text: str | None) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(numbers))
 
 
-def user_files(folder: str | None, datasets: list[str]) -> list[str]:
-    if folder is None:
-        return []
-    if not Path(folder).is_dir():
-        raise Refused(f"--data asked for a folder with files such as sphere.npz, got {folder!r}, which is not a folder.")
-    found = [d for d in datasets if (Path(folder) / f"{d}.npz").exists()]
-    if not found:
-        raise Refused(f"--data {folder} asked for at least one of {', '.join(f'{d}.npz' for d in datasets)}; there is none.")
-    return found
+def decays(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        numbers = tuple(float(t) for t in text.split(","))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(0 <= n < math.inf for n in numbers):
+        raise Refused(f"--decays asked for numbers >= 0 such as 0,1e-4, got {text!r}.")
+    return tuple(dict.fromkeys(numbers))
+
+
+def user_files(args, datasets: list[str]) -> dict[str, str]:
+    """Where each dataset that is the user's own comes from."""
+    found = {}
+    if args.chains is not None:
+        if not Path(args.chains).exists():
+            raise Refused(
+                f"--chains asked for a folder of PDB, mmCIF or ProteinNet files, got {args.chains!r}, which is not there."
+            )
+        if "protein" not in datasets:
+            raise Refused("--chains asked for protein among the datasets. Write --datasets protein.")
+        found["protein"] = args.chains
+    if args.data is None:
+        if args.published_data:
+            raise Refused("--published-data says whose files --data has. Write --data DIR, too.")
+        return found
+    if not Path(args.data).is_dir():
+        raise Refused(f"--data asked for a folder with files such as sphere.npz, got {args.data!r}, which is not a folder.")
+    files = {d: args.data for d in datasets if (Path(args.data) / f"{d}.npz").exists()}
+    if not files:
+        raise Refused(f"--data {args.data} asked for at least one of {', '.join(f'{d}.npz' for d in datasets)}; there is none.")
+    return found | files

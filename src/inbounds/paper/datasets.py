@@ -14,7 +14,7 @@ from .. import data
 from ..core import ConstraintSet
 from ..data.files import load_npz
 from ..data.flocks import FLOCK_HORIZON, PHASE
-from ..data.pairs import Pairs, cuts
+from ..data.pairs import SIZES, Pairs, cuts
 from ..sets import SE, SO, Ball, Sphere
 from ..train.files import Damaged, aside, publish, publish_record, publish_tensors, read_record, read_tensors
 from ..train.store import Store, key
@@ -34,19 +34,25 @@ T = TypeVar("T")
 DATA_VERSION = 1  # a change in how data are made makes every run on them a new one
 
 
-def prepare(name: str, store: Store, large: int, folder: str | None = None, seed: int = 0) -> dict:
-    """Put the dataset into the store (a file of the user's folder goes first) and return its reference {name, fingerprint}."""
+def prepare(name: str, store: Store, large: int, folder: str | None = None, chains: str | None = None, seed: int = 0) -> dict:
+    """Put the dataset into the store and return its reference {name, fingerprint}.
+
+    A file of the user's folder goes first; protein may be made from the user's chains.
+    """
     own = Path(folder) / f"{name}.npz" if folder else None
     if own is not None and own.exists():
         return _keep(load_npz(own, name, SETS[name](), tokens=name in FLOCKS), store)
+    if chains and name == "protein":
+        return _keep(protein_of(chains, seed), store)
     sizes = {} if name == "protein" else {"large": large}
-    request = store.folder / "data" / f"{key({'name': name, 'sizes': sizes, 'seed': seed, 'source': source(name)})}.json"
-    reference = _sound(request, read_record)
-    if reference is not None and _sound(_file(reference, store), read_tensors) is not None:
-        return reference
-    _copy_aside(request, read_record)
-    reference = _keep(MAKE[name](sizes, seed=seed), store)
-    publish_record(request, reference)
+    request = Path("data") / f"{key({'name': name, 'sizes': sizes, 'seed': seed, 'source': source(name)})}.json"
+    known = (_sound(folder / request, read_record) for folder in (store.folder, store.shipped) if folder is not None)
+    reference = next((r for r in known if r is not None), None)
+    if reference is None or _sound(_file(reference, store), read_tensors) is None:
+        _copy_aside(store.folder / request, read_record)
+        # the same recipe gives the same data; elsewhere, sums in another order may change last bits: the name stays
+        reference = _keep(MAKE[name](sizes, seed=seed), store, reference)
+    publish_record(store.folder / request, reference)
     return reference
 
 
@@ -70,6 +76,27 @@ def _copy_aside(path: Path, read: Callable) -> None:
             warnings.warn(told, stacklevel=3)
 
 
+SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.02)
+
+
+def protein_of(chains: str, seed: int) -> Pairs:
+    """Pairs from the user's chains, as many as the paper has, or the largest share of that which whole proteins can give."""
+    known, refusal = data.load_chains(chains), None
+    for share in SHARES:
+        try:
+            return data.protein({split: max(1, int(share * n)) for split, n in SIZES.items()}, seed=seed, chains=known)
+        except ValueError as error:
+            refusal = error
+    raise ValueError(f"--chains {chains} has too few bonded pairs: {refusal}")
+
+
+def export_reference(reference: dict, store: Store, folder: Path) -> None:
+    """Beside shipped runs, which recipe their data are made by."""
+    for request in store.folder.glob("data/*.json"):
+        if _sound(request, read_record) == reference:
+            publish_record(folder / "data" / request.name, reference)
+
+
 def source(name: str) -> list:
     """What a dataset is made from, beside its sizes and seed."""
     chains = (files("inbounds.data") / "backbones.npz").read_bytes() if name == "protein" else b""
@@ -80,8 +107,8 @@ def _file(reference: dict, store: Store) -> Path:
     return store.folder / "data" / f"{reference['name']}-{reference['fingerprint']}.safetensors"
 
 
-def _keep(pairs: Pairs, store: Store) -> dict:
-    reference = {"name": pairs.name, "fingerprint": pairs.fingerprint()}
+def _keep(pairs: Pairs, store: Store, reference: dict | None = None) -> dict:
+    reference = reference or {"name": pairs.name, "fingerprint": pairs.fingerprint()}
     if _sound(_file(reference, store), read_tensors) is None:
         _copy_aside(_file(reference, store), read_tensors)
         header = {"splits": cuts(pairs.splits), "notes": pairs.notes}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core import ConstraintSet, LieGroup
 from ..data.pairs import Pairs, generator
-from ..nets import FAA, IAA, AnchorMixture, AttentionBlock, Flat, MLPBlock, simplex_error
+from ..nets import FAA, IAA, AnchorMixture, AttentionBlock, Flat, MLPBlock
 from ..sets import Euclidean
 from ..steps import Exponential, GroupExponential, Projection, Step
 from ..train.training import Problem, mse
@@ -45,12 +45,12 @@ class Shape:
             return AttentionBlock(self.M.shape, out, **(self.wide or {"heads": HEADS, "width": self.width}))
         return MLPBlock(self.M.shape, out, **(self.wide or {}))
 
-    def layers(self, step: Step, depth: int, head: bool = True) -> IAA:
+    def layers(self, step: Step, depth: int, head: bool = True, project_input: bool = True) -> IAA:
         """`depth` blocks with the step between them; transformers end with a linear map inside the last step."""
         if not (head and self.tokens and not self.wide):
-            return IAA([self.block(step.size) for _ in range(depth)], step)
+            return IAA([self.block(step.size) for _ in range(depth)], step, project_input=project_input)
         blocks = [self.block(step.size) for _ in range(depth - 1)] + [self.block(self.size)]
-        return IAA(blocks, step, head=nn.Linear(self.size, step.size))
+        return IAA(blocks, step, head=nn.Linear(self.size, step.size), project_input=project_input)
 
     def regular(self, depth: int, head: bool = True) -> IAA:
         """Unconstrained: the same layers in Euclidean space."""
@@ -77,7 +77,8 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
     "regular": lambda s, depth, flow: s.regular(depth),
     "proj-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
     "exp-iaa": lambda s, depth, flow: s.layers(exponential(s.M), depth),
-    "flow-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth),  # type: ignore[arg-type]
+    # inputs are in M, and a flow is not the identity there: they are left where they are, as in the paper
+    "flow-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth, project_input=False),  # type: ignore[arg-type]
     "prob": lambda s, depth, flow: s.regular_to(s.anchors, depth),
     "proj-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
     "exp-faa": lambda s, depth, flow: exp_faa(s, depth),
@@ -87,6 +88,12 @@ NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
     "wide-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
     "wide-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
 }
+
+
+def step_of(row: str, M: ConstraintSet) -> Step:
+    """The step that costs most in a row whose set is a formula: at every layer of IAA rows, at the output of FAA rows."""
+    kind, _, _ = row.partition("-")
+    return exponential(M) if kind == "exp" else Projection(M if kind in ("proj", "wide") else Euclidean(*M.shape))
 
 
 def wide_blocks(tokens: bool) -> dict:
@@ -114,11 +121,33 @@ def anchors(pairs: Pairs) -> Tensor:
     return y[torch.randperm(len(y), generator=generator(0, stream=77))[:ANCHORS]]
 
 
-def problem(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None = None) -> Problem:
-    """What a row learns on a dataset."""
+class AnchorError(torch.autograd.Function):
+    """`simplex_error` with its derivative 2 p_j (p_j - |p|^2 - [j = label] + p_label) written out, in the layout that comes.
+
+    torch's softmax copies logits that are planes, (.., n, rows) in memory, and autograd keeps five tensors of their size.
+    """
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, label: Tensor) -> Tensor:
+        p = logits.mT.softmax(-2).mT if logits.mT.is_contiguous() else logits.softmax(-1)
+        square, chosen = p.square().sum(-1), p.gather(-1, label[..., None])[..., 0]
+        ctx.save_for_backward(p, label, square, chosen)
+        return square - 2 * chosen + 1
+
+    @staticmethod
+    def backward(ctx, g: Tensor):  # type: ignore[override]
+        p, label, square, chosen = ctx.saved_tensors
+        gp = p * (2 * g)[..., None]
+        slope = gp * (p + (chosen - square)[..., None])
+        at = label[..., None]
+        return slope.scatter_(-1, at, slope.gather(-1, at) - gp.gather(-1, at)), None
+
+
+def problem(row: str, pairs: Pairs, depth: int = 4, flow: ConstraintSet | None = None) -> Problem:
+    """What a row learns on a dataset. depth: of members that do not name one."""
     (x, y), (x_val, y_val) = pairs["train"], pairs["val"]
 
-    def fresh() -> nn.Module:
+    def fresh(depth: int = depth) -> nn.Module:
         return build(row, pairs, depth, flow)
 
     if row != "prob":
@@ -126,6 +155,6 @@ def problem(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None = Non
     mixture = AnchorMixture(nn.Identity(), anchors(pairs))
 
     def loss(logits: Tensor, label: Tensor) -> Tensor:
-        return simplex_error(logits, label).flatten(1).mean(1)
+        return AnchorError.apply(logits, label).flatten(1).mean(1)  # type: ignore[union-attr]
 
     return Problem(fresh, x, mixture.label(y), x_val, y_val, loss, mixture.read)

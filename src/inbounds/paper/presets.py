@@ -17,7 +17,10 @@ UNDEFINED = {("disk", "exp-iaa"), ("disk", "exp-faa")}  # the disk has a boundar
 
 @dataclass(frozen=True)
 class Budget:
-    """How long and how often a row is trained: every depth x decay x seed. `batches`, `val`: caps, see Protocol."""
+    """How long and how often a row is trained: every depth x decay x seed. `batches`, `val`: caps, see Protocol.
+
+    `every` and `patience` are absolute numbers of epochs, the paper's by default: a run that is made longer goes on as it began.
+    """
 
     epochs: int
     batch: int = 500
@@ -27,15 +30,16 @@ class Budget:
     lr: float = 1e-3
     batches: int | None = None
     val: int | None = None
+    every: int = 100
+    patience: int = 1_000
 
     def protocol(self) -> Protocol:
-        """The paper's proportions: an evaluation every 1/100 of the epochs, patience 1/10 of them."""
         return Protocol(
             epochs=self.epochs,
             batch=self.batch,
             lr=self.lr,
-            every=max(1, self.epochs // 100),
-            patience=max(1, self.epochs // 10),
+            every=self.every,
+            patience=self.patience,
             batches=self.batches,
             val=self.val,
         )
@@ -43,7 +47,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Velocity:
-    """Training of the velocity network; `batches` caps the minibatches of an epoch (None: all)."""
+    """Training of the velocity network; `batches` caps the minibatches of an epoch (None: all).
+
+    width, depth, dropout: of the network, the paper's by default. distil: epochs in which a network of one evaluation learns
+    the finished flow; rows are then trained through that network and tested through the flow (0: trained through the flow).
+    """
 
     epochs: int
     alphas: tuple[float, ...] = (0.25, 0.5, 1.0)
@@ -52,6 +60,10 @@ class Velocity:
     patience: int = 100
     stop_after: int = 1_000
     batches: int | None = None
+    width: int = 256
+    depth: int = 8
+    dropout: float = 0.1
+    distil: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,7 @@ class Preset:
     vector: Budget  # sphere, disk: networks of width 3 and 2
     matrix: Budget  # so3, protein: width 9 and 16
     flow: Budget
+    flow_layers: Budget  # Flow IAA: a projection at every layer
     cs: Budget
     flock: Budget
     cs_flow: Budget
@@ -84,6 +97,7 @@ class Preset:
     cs_flow_test: int = 1_200
     flock_test: int | None = None
     euler: int = 40
+    long: bool = False  # hours or days: it says how long it will take, asks, and trains cheap cells first
     label: str = ""
 
     def budget(self, dataset: str, row: str) -> Budget:
@@ -92,11 +106,19 @@ class Preset:
             return getattr(self, f"{dataset}_{kind}" if kind else dataset)
         if kind == "fit" and dataset in ("sphere", "disk"):
             return self.vector_fit
+        if row == "flow-iaa":
+            return self.flow_layers
         return getattr(self, kind or ("vector" if dataset in ("sphere", "disk") else "matrix"))
 
-    def changed(self, seeds: int | None, depths: tuple[int, ...] | None, epochs: int | None) -> Preset:
-        """With the same seeds, depths or epochs in every budget."""
-        asked = {"seeds": seeds, "depths": depths, "epochs": epochs}
+    def changed(
+        self,
+        seeds: int | None = None,
+        depths: tuple[int, ...] | None = None,
+        epochs: int | None = None,
+        decays: tuple[float, ...] | None = None,
+    ) -> Preset:
+        """With the same seeds, depths, epochs or decays in every budget."""
+        asked = {"seeds": seeds, "depths": depths, "epochs": epochs, "decays": decays}
         new = {k: v for k, v in asked.items() if v is not None}
         budgets = {k: replace(v, **new) for k, v in vars(self).items() if isinstance(v, Budget)}
         said = ", ".join(f"{k} {','.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in new.items())
@@ -104,21 +126,22 @@ class Preset:
 
 
 def _quick() -> Preset:
-    once = {"depths": (4,), "decays": (0.0,), "seeds": 1}
+    once = {"depths": (4,), "decays": (0.0,), "seeds": 1, "every": 1}
     velocity = Velocity(epochs=4, alphas=(0.5,), lrs=(1e-3,), decays=(0.0,), batches=75)
     flocks = Budget(4, batch=32, batches=10, val=100, **once)
     flow = Budget(5, batch=64, batches=12, val=200, **once)
     flocks_flow = Budget(4, batch=8, batches=10, val=20, **once)
     return Preset(
         "quick",
-        vector=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2),
-        matrix=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2),
+        vector=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2, every=1),
+        matrix=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2, every=1),
         flow=flow,
+        flow_layers=flow,
         cs=flocks,
         flock=replace(flocks, epochs=10),
         cs_flow=flocks_flow,
         flock_flow=flocks_flow,
-        vector_fit=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2),
+        vector_fit=Budget(100, depths=(4,), decays=(0.0, 1e-4), seeds=2, every=1),
         fit=replace(flow, batches=None),
         cs_fit=flocks,
         flock_fit=flocks,
@@ -137,34 +160,35 @@ def _quick() -> Preset:
 
 
 def _standard() -> Preset:
-    grid = {"depths": (4, 8), "decays": (0.0, 1e-4), "seeds": 3}
-    wide = {"depths": (4,), "decays": (0.0, 1e-4), "seeds": 3}
-    velocity = Velocity(epochs=12, lrs=(1e-3,), decays=(0.0,), patience=3, batches=100)
-    flow = Budget(10, batch=16, batches=20, val=100, **grid)
+    grid = {"depths": (4, 8), "decays": (0.0, 1e-4), "seeds": 3, "every": 1}
+    wide = {"depths": (4,), "decays": (0.0, 1e-4), "seeds": 3, "every": 1}
+    velocity = Velocity(epochs=40, lrs=(1e-3,), decays=(0.0,), patience=4, batches=100, width=64, depth=3, dropout=0.0, distil=40)
+    few = Budget(10, batch=4, batches=20, val=20, **grid)  # of flocks
     cs, flock = {"batch": 16, "batches": 20, "val": 200}, {"batch": 50, "batches": 40, "val": 200}
     return Preset(
         "standard",
-        vector=Budget(1_000, **grid),
-        matrix=Budget(300, **grid),
-        flow=flow,
+        vector=Budget(1_000, **{**grid, "every": 10}),
+        matrix=Budget(300, **{**grid, "every": 5}),
+        flow=Budget(1_000, depths=(4, 8), decays=(0.0,), seeds=3, every=20),
+        flow_layers=Budget(400, depths=(4,), decays=(0.0,), seeds=3, every=20),
         cs=Budget(10, **cs, **grid),
         flock=Budget(8, **flock, **grid),
-        cs_flow=replace(flow, batch=4, val=20),
-        flock_flow=replace(flow, batch=4, val=20),
-        vector_fit=Budget(1_000, **wide),
+        cs_flow=few,
+        flock_flow=few,
+        vector_fit=Budget(1_000, **{**wide, "every": 10}),
         fit=Budget(40, **wide),
         cs_fit=Budget(10, **cs, **wide),
         flock_fit=Budget(8, **flock, **wide),
-        wide=Budget(400, lr=1e-2, **wide),
+        wide=Budget(400, lr=1e-2, **{**wide, "every": 5}),
         cs_wide=Budget(10, lr=3e-3, **cs, **wide),
         flock_wide=Budget(8, lr=3e-3, **flock, **wide),
         velocity=velocity,
-        cs_velocity=velocity,
-        flow_test=300,
+        cs_velocity=replace(velocity, distil=0),
+        flow_test=1_200,
         cs_flow_test=30,
         flock_test=4_000,
         euler=8,
-        label="thousands of steps for feed-forward rows, hundreds for flow rows and flocks",
+        label="thousands of steps for feed-forward rows, hundreds for flocks; flow rows with a velocity network of 3 x 64 units",
     )
 
 
@@ -175,6 +199,7 @@ def _paper() -> Preset:
         vector=full,
         matrix=full,
         flow=full,
+        flow_layers=full,
         cs=full,
         flock=full,
         cs_flow=full,
@@ -188,6 +213,7 @@ def _paper() -> Preset:
         flock_wide=replace(full, lr=3e-3),
         velocity=Velocity(epochs=2_000),
         cs_velocity=Velocity(epochs=200, patience=10, stop_after=10),
+        long=True,
         label="the paper's full protocol",
     )
 

@@ -7,13 +7,13 @@ import io
 import json
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
 
 from ..extras import needed_for
 from ..train.files import strict
 from ..train.store import Store
-from .cells import final_config, learned_configs, stack_configs
+from .cells import Catalogue, final_config, learned_configs, stack_configs
 from .presets import FIT_ROWS, FLOW_ROWS, UNDEFINED, Preset
 from .published import OTHER_DATA, PUBLISHED
 
@@ -62,24 +62,32 @@ class Cell:
     published_mse: float | None
     published_distance: float | None
     other_data: bool
+    val_by_seed: list[float] = field(default_factory=list)
+    mse_on_set_by_seed: list[float] = field(default_factory=list)
+    violation_by_seed: list[float] = field(default_factory=list)
+    best_epoch_by_seed: list[int] = field(default_factory=list)
+    data: str = ""  # fingerprint
+    made_by: dict = field(default_factory=dict)  # versions and commit
 
 
-def cells(preset: Preset, references: Sequence[dict], rows: Sequence[str], store: Store, own: Sequence[str] = ()) -> list[Cell]:
-    """Every finished cell; `own`: datasets read from the user's files."""
-    found = []
+def cells(
+    preset: Preset, references: Sequence[dict], rows: Sequence[str], store: Store, other: Collection[str] = OTHER_DATA
+) -> list[Cell]:
+    """Every finished cell; `other`: datasets that are not the data of the published numbers."""
+    found, there = [], Catalogue(store)
     for reference in references:
         for row in rows:
             if (reference["name"], row) in UNDEFINED:
                 continue
-            stacks = stack_configs(preset, reference, row, learned_configs(preset, reference, row))
+            stacks = stack_configs(preset, reference, row, learned_configs(preset, reference, row), there)
             result = store.run(final_config(preset, reference, row, stacks)).result
             if result is not None:
                 seconds = sum((store.run(c).result or {}).get("seconds", 0.0) for c in stacks)
-                found.append(_cell(result, seconds, reference["name"] in OTHER_DATA or reference["name"] in own))
+                found.append(_cell(result, seconds, reference["name"] in other, reference["fingerprint"]))
     return found
 
 
-def _cell(r: dict, seconds: float, other: bool) -> Cell:
+def _cell(r: dict, seconds: float, other: bool, fingerprint: str) -> Cell:
     """Statistics over the seeds that have a model; NaN if none has."""
     published = PUBLISHED.get(r["dataset"], {}).get(r["row"], (None, None))
     kept = {m: [v for v in r[m] if v is not None] or [math.nan] for m in ("mse", "mse_on_set", "violation_mean", "violation_max")}
@@ -108,6 +116,12 @@ def _cell(r: dict, seconds: float, other: bool) -> Cell:
         published_mse=published[0],
         published_distance=published[1],
         other_data=other,
+        val_by_seed=r["val"],
+        mse_on_set_by_seed=r["mse_on_set"],
+        violation_by_seed=r["violation_mean"],
+        best_epoch_by_seed=r.get("epoch", []),
+        data=fingerprint,
+        made_by=r.get("made_by", {}),
     )
 
 
@@ -240,6 +254,45 @@ def _short(c: Cell | None, undefined: bool) -> str:
     return (brief(c.mse) if c.feasible else f"~~{brief(c.mse)}~~") + published
 
 
+PROTOCOL_POINTS = 80_000 * 500  # training points of the paper's protocol
+
+
+def share(c: Cell) -> float:
+    """Of the paper's protocol, in training points seen by the chosen network."""
+    return c.steps * c.batch / PROTOCOL_POINTS
+
+
+def furthest(found: Sequence[Cell]) -> list[Cell]:
+    """Of several trainings of a cell the one that went furthest, in the order of the first."""
+    best: dict[tuple[str, str], Cell] = {}
+    for c in found:
+        place = (c.dataset, c.row)
+        if place not in best or share(c) > share(best[place]):
+            best[place] = c
+    return list(best.values())
+
+
+def protocol_overview(found: Sequence[Cell]) -> str:
+    """`overview` of the furthest trainings; a cell that has not seen the whole protocol says how much of it."""
+    found = furthest(found)
+    lines = overview(found).splitlines()
+    names, rows = list(groups(found)), list(dict.fromkeys(c.row for c in found))
+    by_place = {(c.row, c.dataset): c for c in found}
+    for i, row in enumerate(rows):
+        cells = lines[2 + i].split(" | ")
+        for j, name in enumerate(names, 1):
+            c = by_place.get((row, name))
+            if c is not None and share(c) < 1:
+                end = " |" if cells[j].endswith(" |") else ""
+                cells[j] = cells[j].removesuffix(" |") + f" at {_percent(share(c))}" + end
+        lines[2 + i] = " | ".join(cells)
+    return "\n".join(lines) + "\n"
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
+
+
 def brief(value: float) -> str:
     """Two digits."""
     return f"{value:.2g}" if value >= 0.1 else f"{value:.1e}".replace("e-0", "e-")
@@ -261,11 +314,18 @@ def markdown(found: Sequence[Cell], preset: Preset) -> str:
 
 def csv_text(found: Sequence[Cell]) -> str:
     buffer = io.StringIO()
-    names = [n for n in Cell.__dataclass_fields__ if n != "mse_by_seed"]
-    writer = csv.DictWriter(buffer, names, extrasaction="ignore", lineterminator="\n")
+    rows = [_flat(c) for c in found]
+    writer = csv.DictWriter(buffer, list(rows[0]) if rows else list(Cell.__dataclass_fields__), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(c) for c in found)
+    writer.writerows(rows)
     return buffer.getvalue()
+
+
+def _flat(c: Cell) -> dict:
+    """For CSV: values by seed in one field, with spaces between; versions in columns of their own."""
+    made_by = {k: c.made_by.get(k) for k in ("inbounds", "commit", "torch", "python")}
+    flat = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in asdict(c).items() if k != "made_by"}
+    return flat | made_by
 
 
 def json_text(found: Sequence[Cell], about: dict) -> str:

@@ -5,6 +5,7 @@ store/runs/<key>/config.json              what is run; key = digest of it
                  metrics.jsonl            one line per evaluation; lines after the checkpoint are cut off on resume
                  weights.safetensors      the finished model(s), with a copy of the result
                  result.json              written last: its presence means done
+                 last.safetensors         where a finished training stood, so that a longer one can go on from there
                  lock                     held by the process at work; the system frees it when that process dies
                  *.aside                  damaged files, set aside by `Run.mend`; nothing reads them
 """
@@ -145,13 +146,29 @@ class Run:
 
 
 class Store:
-    """A folder of runs. `pause`: seconds of work between checkpoints."""
+    """A folder of runs. `pause`: seconds of work between checkpoints.
 
-    def __init__(self, folder: str | Path, pause: float = 20.0):
+    shipped: a folder of finished runs, NAME-KEY each, that were made elsewhere; they are read, never written or run again.
+    """
+
+    def __init__(self, folder: str | Path, pause: float = 20.0, shipped: str | Path | None = None):
         self.folder, self.pause = Path(folder), pause
+        self.shipped = None if shipped is None else Path(shipped)
 
     def run(self, config: dict) -> Run:
-        return Run(self.folder / "runs" / key(config))
+        name = key(config)
+        own = Run(self.folder / "runs" / name)
+        if self.shipped is not None and not own.done:
+            for folder in self.shipped.glob(f"*-{name}"):
+                return Run(folder)
+        return own
+
+    def configs(self) -> list[dict]:
+        """Of all runs that are here, begun or done, in the order of their keys."""
+        here = list(self.folder.glob("runs/*/config.json"))
+        here += [] if self.shipped is None else list(self.shipped.glob("*/config.json"))
+        found = {p.parent.name[-20:]: json.loads(p.read_text()) for p in here}
+        return [found[k] for k in sorted(found)]
 
     def prepare(self) -> None:
         """Fail now, with a clear message, rather than after an hour."""

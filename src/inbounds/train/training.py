@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..data.pairs import generator
+from .layers import LayeredStack, layered
+from .logs import Log
 from .optimizer import Plateau, StackedAdamW
 from .stack import Loss, Stack
 
@@ -43,21 +45,23 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Member:
-    """One model of a stack; lr: the protocol's by default."""
+    """One model of a stack; lr: the protocol's by default; depth: what `build` is called with, nothing by default."""
 
     seed: int
     weight_decay: float = 0.0
     lr: float | None = None
+    depth: int | None = None
 
 
 @dataclass(frozen=True)
 class Problem:
     """What a stack learns: outputs of `build()` on x against `target` under `loss`; `read` makes an output a prediction of y.
 
-    Validation is the mean squared error of read(output) against y, whatever the loss is.
+    Members with a depth are made by `build(depth)`. Validation is the mean squared error of read(output) against y, whatever the
+    loss is.
     """
 
-    build: Callable[[], nn.Module]
+    build: Callable[..., nn.Module]
     x: Tensor
     target: Tensor
     x_val: Tensor
@@ -70,7 +74,7 @@ def mse(output: Tensor, y: Tensor) -> Tensor:
     """Mean over rows and coordinates: (K, rows, ...) -> (K,)."""
     if output.shape != y.shape:
         raise ValueError(f"The loss asked for outputs of the targets' shape {tuple(y.shape[1:])}, got {tuple(output.shape[1:])}.")
-    return (output - y).square().flatten(1).mean(1)
+    return (output - y).square().mean(tuple(range(1, y.dim())))
 
 
 def built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -80,33 +84,94 @@ def built(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         return build()
 
 
+def member(problem: Problem, m: Member) -> nn.Module:
+    """The model that a member starts from."""
+    return built(problem.build if m.depth is None else lambda: problem.build(m.depth), m.seed)
+
+
 def _check(p: Problem) -> None:
     for split, a, b in (("training", p.x, p.target), ("validation", p.x_val, p.y_val)):
         if not len(a) or len(a) != len(b):
             raise ValueError(f"Problem asked for as many {split} inputs as targets, at least one, got {len(a)} and {len(b)}.")
 
 
+class Feed:
+    """Training rows in every member's own order, a permutation from its seed and the epoch alone.
+
+    Members of one seed see the same rows: they are gathered once. A layered stack gets planes (K, components, rows).
+    """
+
+    def __init__(self, stack: LayeredStack | Stack, problem: Problem, seeds: Sequence[int]):
+        self.seeds = list(dict.fromkeys(seeds))
+        self.which = torch.tensor([self.seeds.index(s) for s in seeds])
+        self.rows, self.target, self.shape = len(problem.x), problem.target, tuple(problem.target.shape[1:])
+        self.planes = stack.prepare(problem.x) if isinstance(stack, LayeredStack) else None
+        self.x = problem.x
+        if self.planes is not None and self.shape:
+            self.target = problem.target.flatten(1).mT.contiguous()  # (components, N)
+
+    def batches(self, epoch: int, rows: int, batch: int) -> Iterator[tuple]:
+        """(x, target) of every minibatch: x as the stack's `gradients` wants it, target (K, rows, ...)."""
+        orders = [torch.randperm(self.rows, generator=generator(s, stream=1_000 + epoch))[:rows] for s in self.seeds]
+        order = torch.stack(orders)  # (seeds, rows)
+        if self.planes is None:
+            x, target = self.x[order][self.which], self.target[order][self.which]
+            yield from zip(x.split(batch, 1), target.split(batch, 1), strict=True)
+            return
+        x = [self._planes(p, order) for p in self.planes]
+        target = self._planes(self.target, order) if self.shape else self.target[order]
+        for i in range(0, rows, batch):
+            y = self._each(target[..., i : i + batch])
+            yield tuple(self._each(p[..., i : i + batch]) for p in x), y.mT.unflatten(-1, self.shape) if self.shape else y
+
+    @staticmethod
+    def _planes(p: Tensor, order: Tensor) -> Tensor:
+        """(components, N) -> (seeds, components, rows)."""
+        return torch.stack([p.index_select(1, o) for o in order])
+
+    def _each(self, p: Tensor) -> Tensor:
+        """(seeds, ...) -> (K, ...)."""
+        return p.expand(len(self.which), *p.shape[1:]) if len(self.seeds) == 1 else p[self.which]
+
+
 class StackTraining:
     """K = len(members) models. Equal to K separate runs: own start, data order, decay, schedule, best checkpoint.
 
-    (Dropout, if any, draws one stream for the stack.)
+    Layered networks (see layers.py) of different depths share a stack, the deepest members first. how: see Stack; "auto" takes
+    one sweep over all layers where it can. compile: see LayeredStack and torch.compile. log: called with every line of metrics,
+    see logs.py. (Dropout, if any, draws one stream for the stack.)
     """
 
-    def __init__(self, problem: Problem, protocol: Protocol, members: Sequence[Member], how: str = "auto", compile: bool = False):
-        self.problem, self.protocol, self.members = problem, protocol, list(members)
+    def __init__(
+        self,
+        problem: Problem,
+        protocol: Protocol,
+        members: Sequence[Member],
+        how: str = "auto",
+        compile: bool = False,
+        log: Log | None = None,
+    ):
+        self.problem, self.protocol, self.members, self.log = problem, protocol, list(members), log
         _check(problem)
-        self.stack = Stack([built(problem.build, m.seed) for m in members], how)
+        models = [member(problem, m) for m in members]
+        self.stack: LayeredStack | Stack
+        if how == "layered" or (how == "auto" and models and layered(models)):
+            self.stack = LayeredStack(models, compile)
+        else:
+            self.stack = Stack(models, how)
+        self.feed = Feed(self.stack, problem, [m.seed for m in members])
         theta = self.stack.theta
         decay = torch.tensor([m.weight_decay for m in members], dtype=theta.dtype)
         lr = torch.tensor([protocol.lr if m.lr is None else m.lr for m in members], dtype=theta.dtype)
         self.optimizer = StackedAdamW(theta, lr, decay)
         self.plateau = Plateau(len(members), protocol.factor, protocol.patience)
         self.epoch, self.epochs = 0, protocol.epochs
+        self.extensible = protocol.epochs % protocol.every == 0  # a longer run makes every evaluation of this one
         self.best, self.best_theta = torch.full((len(members),), math.inf, dtype=torch.float64), theta.clone()
         self.best_epoch = torch.zeros(len(members), dtype=torch.int64)
         self.diverged = torch.full((len(members),), -1, dtype=torch.int64)  # the epoch, -1 for never
         self.value = torch.full((len(members),), math.nan)
-        if compile:
+        if compile and isinstance(self.stack, Stack):
             self.stack.net.compile(dynamic=False)
 
     @property
@@ -125,25 +190,20 @@ class StackTraining:
 
     def advance(self) -> dict | None:
         """One epoch. Returns a line of metrics when the models were evaluated."""
-        order = self._order()
-        x, target = self.problem.x[order], self.problem.target[order]  # (K, N, ...)
         self.stack.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1_000_003 * self.members[0].seed + self.epoch)
-            for xb, yb in zip(x.split(self.protocol.batch, 1), target.split(self.protocol.batch, 1), strict=True):
+            for xb, yb in self.feed.batches(self.epoch, self._rows, self.protocol.batch):
                 self._step(xb, yb)
         self.epoch += 1
         if self.epoch % self.protocol.every == 0 or self.epoch == self.epochs:
-            return self._evaluate()
+            line = self._evaluate()
+            if self.log is not None:
+                self.log(line)
+            return line
         return None
 
-    def _order(self) -> Tensor:
-        """(K, N): a permutation per model, from its seed and the epoch alone."""
-        n = len(self.problem.x)
-        orders = {s: torch.randperm(n, generator=generator(s, stream=1_000 + self.epoch)) for s in {m.seed for m in self.members}}
-        return torch.stack([orders[m.seed][: self._rows] for m in self.members])
-
-    def _step(self, x: Tensor, target: Tensor) -> None:
+    def _step(self, x, target: Tensor) -> None:
         self.value, grad = self.stack.gradients(x, target, self.problem.loss)
         bad = ~torch.isfinite(self.value + grad.sum(1)) & ~self.optimizer.frozen
         if bad.any():
@@ -175,7 +235,7 @@ class StackTraining:
 
     def model(self, k: int, best: bool = True) -> nn.Module:
         """Model k by itself, from its best checkpoint."""
-        net = built(self.problem.build, self.members[k].seed)
+        net = member(self.problem, self.members[k])
         net.load_state_dict(self.stack.tensors(k, self.best_theta if best else None), strict=False)
         return net.eval()
 

@@ -6,15 +6,17 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol as Interface
 
 import torch
 from torch import Tensor
 
-from .files import publish_json
+from .files import Damaged, publish, publish_json, publish_tensors, read_tensors
 from .store import Run, Store
 
 REPORT_SECONDS = 0.5
+LAST = "last.safetensors"
 
 
 class Job(Interface):
@@ -66,12 +68,42 @@ def work(config: dict, store: Store, open_job: Open, report: Report = warn) -> N
         if not run.done:
             run.tidy()
             publish_json(run.folder / "config.json", config)
-            _run(run, lambda: open_job(config, store), report, store.pause)
+            _run(run, lambda: open_job(config, store), report, store.pause, shorter(config, store))
 
 
-def _opened(run: Run, open_job: Callable[[], Job], report: Report) -> tuple[Job, float, int]:
-    """The job where its checkpoint left it, else at its start; the seconds it took and the size of its metrics until there."""
-    job, saved = open_job(), run.checkpoint()
+def shorter(config: dict, store: Store) -> Run | None:
+    """A finished run of the same training with fewer epochs, the longest there is: the new one goes on from its end.
+
+    Its last evaluation must be one that the longer run makes, too.
+    """
+    protocol = config.get("protocol")
+    if protocol is None:
+        return None
+    every, best = protocol["every"], None
+    for epochs in range(protocol["epochs"] - protocol["epochs"] % every, 0, -every):
+        if epochs < protocol["epochs"]:
+            run = store.run({**config, "protocol": {**protocol, "epochs": epochs}})
+            if run.done and (run.folder / LAST).exists():
+                best = run
+                break
+    return best
+
+
+def _end_of(before: Run | None, run: Run) -> tuple[dict[str, Tensor], dict] | None:
+    """Where a shorter training stood at its end, with its metrics copied into the run; None if there is none that is sound."""
+    if before is None:
+        return None
+    try:
+        saved = read_tensors(before.folder / LAST)
+    except Damaged:
+        return None
+    publish(run.folder / "metrics.jsonl", (before.folder / "metrics.jsonl").read_bytes())
+    return saved
+
+
+def _opened(run: Run, open_job: Callable[[], Job], report: Report, before: Run | None) -> tuple[Job, float, int]:
+    """The job where its checkpoint, or a shorter run, left it, else at its start; its seconds and size of metrics until there."""
+    job, saved = open_job(), run.checkpoint() or _end_of(before, run)
     if saved is None:
         return job, 0.0, 0
     try:
@@ -82,8 +114,8 @@ def _opened(run: Run, open_job: Callable[[], Job], report: Report) -> tuple[Job,
     return open_job(), 0.0, 0
 
 
-def _run(run: Run, open_job: Callable[[], Job], report: Report, pause: float) -> None:
-    job, seconds, metrics = _opened(run, open_job, report)
+def _run(run: Run, open_job: Callable[[], Job], report: Report, pause: float, before: Run | None) -> None:
+    job, seconds, metrics = _opened(run, open_job, report, before)
     resumed_from, latest = job.epoch, {}
     run.cut_metrics(metrics)
     began, kept, told = time.monotonic(), time.monotonic(), 0.0
@@ -100,4 +132,30 @@ def _run(run: Run, open_job: Callable[[], Job], report: Report, pause: float) ->
             run.save_checkpoint(job.state(), {"seconds": seconds + now - began, "resumed_from": resumed_from})
             kept = now
     result, weights = job.finish()
-    run.finish({**result, "seconds": seconds + time.monotonic() - began, "resumed_from": resumed_from}, weights)
+    spent = {"seconds": seconds + time.monotonic() - began, "resumed_from": resumed_from}
+    if getattr(job, "extensible", False):
+        lines = run.folder / "metrics.jsonl"
+        size = lines.stat().st_size if lines.exists() else 0
+        publish_tensors(run.folder / LAST, job.state(), {**spent, "metrics": size})
+    run.finish({**result, **spent, "made_by": made_by()}, weights)
+
+
+def made_by() -> dict:
+    """Versions of what computed a result."""
+    import platform
+
+    from .. import __version__
+
+    return {"inbounds": __version__, "commit": commit(), "torch": torch.__version__, "python": platform.python_version()}
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this package runs from; None outside of one."""
+    import subprocess
+
+    try:
+        where = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+        done = subprocess.run(where, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

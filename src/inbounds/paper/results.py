@@ -1,0 +1,145 @@
+"""Trained cells come back: `open_cell` gives the network that the table chose, its curves and predictions."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..data.pairs import Pairs
+from ..kernels.vectors import norm
+from ..nets import FAA, IAA
+from ..train.store import Run, Store, key
+from ..train.training import Problem
+from . import models
+from .cells import Choice, choose, learned_set, trained_net
+from .datasets import MAKE, open_pairs
+from .presets import DATASETS, PRESETS, ROWS
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Hidden states h_0, h_1, ..., the last of which is the prediction: (states, *batch, *shape).
+
+    violation: of the true set, (states, *batch); movement: |h_{i+1} - h_i|, (states - 1, *batch).
+    """
+
+    states: Tensor
+    violation: Tensor
+    movement: Tensor
+
+
+class TrainedCell:
+    """A row of the table on a dataset, trained. `config`: what was run; `result`: what the table shows of it, seed by seed."""
+
+    def __init__(self, config: dict, store: Store):
+        self.config, self._store = config, store
+        self.dataset, self.row = config["data"]["name"], config["row"]
+        self.result: dict = store.run(config).result or {}
+
+    def __repr__(self) -> str:
+        r = self.result
+        return f"TrainedCell({self.dataset} {self.row}, depth {r['depth']}, {len(r['seeds'])} seeds x {r['steps']:,} steps)"
+
+    @cached_property
+    def choice(self) -> Choice:
+        return choose(self.config, self._store)
+
+    @cached_property
+    def data(self) -> Pairs:
+        """The dataset; of shipped results it is made again."""
+        try:
+            return open_pairs(self.config["data"], self._store)
+        except FileNotFoundError:
+            sizes = {} if self.dataset == "protein" else {"large": PRESETS["paper"].large}
+            return MAKE[self.dataset](sizes, seed=0)
+
+    @cached_property
+    def _problem(self) -> Problem:
+        stack = self.choice.places[0][0]
+        return models.problem(self.row, self.data, flow=learned_set(stack, self.data, self._store, test=True))
+
+    @cached_property
+    def nets(self) -> list[nn.Module]:
+        """The network of every seed, ready for inference."""
+        found = []
+        for stack, k in self.choice.places:
+            found.append(trained_net(self._problem, stack, k, self._store.run(stack).weights()["theta"][k]))
+        return found
+
+    @property
+    def net(self) -> nn.Module:
+        """The network of the first seed, of the depth and weight decay that the table chose."""
+        return self.nets[0]
+
+    @property
+    def curves(self) -> list[dict[str, list]]:
+        """For every seed what its evaluations measured: {"epoch": [...], "train": [...], "val": [...], "lr": [...]}."""
+        return [_curve(self._store.run(stack), k) for stack, k in self.choice.places]
+
+    @torch.no_grad()
+    def predict(self, x: Tensor, seed: int = 0) -> Tensor:
+        """Predictions for x (n, *shape) by the seed's network."""
+        net = self.nets[seed]
+        return torch.cat([self._problem.read(net(part[None]))[0] for part in x.split(1_000)])
+
+    @torch.no_grad()
+    def layers(self, x: Tensor, seed: int = 0) -> Layers:
+        """Every hidden state on the way to predict(x), how far it is from the set and how far it moved."""
+        states = _states(self.nets[seed], x)
+        predicted = self.predict(x, seed)
+        if states[-1].shape != predicted.shape or not torch.equal(states[-1], predicted):
+            states.append(predicted)
+        h, M = torch.stack(states), self.data.set
+        return Layers(h, M.violation(h.double()), norm(M._flat(h[1:] - h[:-1])))
+
+
+def _states(net: nn.Module, x: Tensor) -> list[Tensor]:
+    """Hidden states of the layers inside a network; what follows them (a step, a linear map) is left to the caller."""
+    if isinstance(net, IAA):
+        return net.states(x)
+    if isinstance(net, FAA):
+        return _states(net.net, x)
+    if isinstance(net, nn.Sequential):
+        return _states(net[0], x)
+    raise TypeError(f"layers() asked for a network of layers (IAA, or FAA around one), got {type(net).__name__}.")
+
+
+def _curve(run: Run, k: int) -> dict[str, list]:
+    lines = [json.loads(text) for text in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    pick = {name: [line[name][k] for line in lines] for name in ("train", "val", "lr")}
+    return {"epoch": [line["epoch"] for line in lines], **pick}
+
+
+def open_store(folder: str | Path) -> Store:
+    """A run store, or a folder of shipped runs such as results/paper."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} asked for, not found. Give a folder that inbounds table wrote, e.g. runs/quick.")
+    return Store(folder) if (folder / "runs").is_dir() else Store(folder, shipped=folder)
+
+
+def open_cell(folder: str | Path, dataset: str, row: str) -> TrainedCell:
+    """The finished cell of a run store; where several trainings of it are there, the longest one, then the one of most seeds.
+
+    cell = open_cell("runs/standard", "sphere", "proj-faa")
+    cell.net(x), cell.predict(x), cell.curves, cell.layers(x), cell.config
+    """
+    for what, name, known in (("dataset", dataset, DATASETS), ("row", row, ROWS)):
+        if name not in known:
+            raise ValueError(f"open_cell asked for a {what} among {', '.join(known)}, got {name!r}.")
+    store = open_store(folder)
+    found = [c for c in store.configs() if c.get("kind") == "test" and store.run(c).done]
+    mine = [c for c in found if (c["data"]["name"], c["row"]) == (dataset, row)]
+    if not mine:
+        there = sorted({f"{c['data']['name']} {c['row']}" for c in found})
+        raise FileNotFoundError(f"{folder} has no finished cell {dataset} {row}. It has: {', '.join(there) or 'none'}.")
+    return TrainedCell(max(mine, key=lambda c: _length(store.run(c).result or {}, c)), store)
+
+
+def _length(result: dict, config: dict) -> tuple:
+    return result["steps"], len(result["seeds"]), key(config)
