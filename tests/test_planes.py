@@ -84,3 +84,22 @@ def test_the_centre_of_the_sphere_is_not_a_number_that_is_missing():
 )
 def test_other_steps_have_no_rule(step):
     assert rule_of(step) is None
+
+
+def test_without_a_compiler_a_compiled_step_is_the_step_and_says_so(monkeypatch):
+    """A compiler that is not there: inductor fails as it does on such a machine."""
+    import torch._inductor.config as inductor
+
+    from inbounds.train.layers import compiled
+
+    monkeypatch.setattr(inductor.cpp, "cxx", ("/nowhere/c++",))
+    monkeypatch.setattr(inductor, "fx_graph_cache", False)
+    torch._dynamo.reset()
+
+    def step(h, v):
+        return torch.sin(h) + 3.25 * v
+
+    fast, h, v = compiled(step), torch.randn(2, 3, 50), torch.randn(2, 3, 50)
+    with pytest.warns(UserWarning, match="training goes on without it"):
+        assert torch.equal(fast(h, v), step(h, v))
+    assert torch.equal(fast(h, v), step(h, v))

@@ -229,7 +229,8 @@ class Ray:
             import ray
             from ray.util.queue import Queue
 
-        self.ray, self.store, self.open_job = ray, Store(store.folder.resolve(), store.pause), open_job
+        shipped = None if store.shipped is None else store.shipped.resolve()
+        self.ray, self.store, self.open_job = ray, Store(store.folder.resolve(), store.pause, shipped), open_job
         self.ours = not ray.is_initialized()
         if self.ours:
             ray.init(address=address, log_to_driver=False, include_dashboard=False if address in (None, "local") else None)
