@@ -147,6 +147,7 @@ LAWS = {
     "Polytope, equalities": lambda: ib.Polytope(
         draw(12, 4), draw(12, seed=1).abs() + 0.2, E=[[1.0, 1, 1, 1], [2, 2, 2, 2]], f=[0.1, 0.2], low=[-3.0] * 4
     ),
+    "Polytope, one equality": lambda: ib.Polytope(draw(12, 4), draw(12, seed=1).abs() + 0.2, E=[[1.0, 1, 1, 1]], f=[0.1]),
     "Polytope, bounds": lambda: ib.Polytope(low=[0.0, 0, -math.inf], high=[1.0, math.inf, 2.0]),
     "Halfspaces": lambda: ib.Halfspaces([[1.0, 0], [0, 1], [1, 1]], [1.0, 1, 1.5]),
     "CappedSimplex": lambda: ib.CappedSimplex(6, 0.3),

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from .pivoting import EPS, back, factor, independent, on_faces, pick, rows_of, take, times, tolerance
+from .pivoting import EPS, back, chosen, factor, independent, on_faces, pick, rows_of, take, times, tolerance
 
 DEPENDENT = 1e-11  # distance of a unit normal from the span of others that is rounding: QR is exact to a few 1e-16
 FAR = 1e4  # a certificate of emptiness must hold for all points within FAR (|x| + |y| + size)
@@ -166,7 +166,7 @@ def dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> tuple
             break
         if bool(stop.any()):
             left = (~stop).nonzero()[:, 0]
-            rows, x, y, J, l, p, lp = (t.index_select(0, left) for t in (rows, x, y, J, l, p, lp))
+            rows, x, y, J, l, p, lp = chosen(left, rows, x, y, J, l, p, lp)
             A, b = rows_of(A, left, 2), rows_of(b, left, 1)
         fresh = p < 0
         if bool(fresh.any()):  # y drifts by rounding: it is computed again from its faces

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .newton import Constraints, Ends, complementary, newton
+from .pivoting import chosen
 from .solution import FLAT, NOT_CONVERGED, OK
 
 GOOD = 1e-9  # error of the conditions, relative to |x| + |y|, of a row that is called converged
@@ -49,7 +50,7 @@ def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = 60)
             left = (~done).nonzero()[:, 0]
             if not len(left):
                 return out
-            here, rows, y, c, J, scale, soft = (t.index_select(0, left) for t in (here, rows, y, c, J, scale, soft))
+            here, rows, y, c, J, scale, soft = chosen(left, here, rows, y, c, J, scale, soft)
             u, N, cost = u[left], N[left], cost[left]
         m = complementary(N @ N.mT + soft[:, None, None] * eye, u, p)
         d = -(m[:, None] @ N)[:, 0]

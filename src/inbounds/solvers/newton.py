@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .pivoting import chosen
+
 STEPS = 40
 HALVINGS = 8
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
@@ -181,8 +183,8 @@ def newton(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEP
             break
         if bool(leave.any()):
             keep = (~leave).nonzero()[:, 0]
-            rows, x, y, c, J, H, l, scale = (t.index_select(0, keep) for t in (rows, x, y, c, J, H, l, scale))
-            soft, stuck, price, size, error = (t.index_select(0, keep) for t in (soft, stuck, price, size, error))
+            rows, x, y, c, J, H, l, scale = chosen(keep, rows, x, y, c, J, H, l, scale)
+            soft, stuck, price, size, error = chosen(keep, soft, stuck, price, size, error)
         u, N, m = c / scale, J / scale[:, :, None], l * scale
         held = torch.cat([torch.ones_like(u[:, :p], dtype=torch.bool), m[:, p:] > 0], 1)
         L, stiff = definite(eye + H, N, held)

@@ -50,6 +50,11 @@ def rows_of(t: Tensor, rows: Tensor, dims: int) -> Tensor:
     return t if t.dim() == dims else t.index_select(0, rows)
 
 
+def chosen(rows: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """These rows of each tensor."""
+    return tuple(t.index_select(0, rows) for t in tensors)
+
+
 def factor(C: Tensor, pad: Tensor) -> Tensor:
     """The Cholesky factor of C C^T, with 1 on the diagonal of padded slots. (R, K, K)"""
     G = torch.baddbmm(torch.diag_embed(pad.to(C.dtype)), C, C.mT)
@@ -134,7 +139,7 @@ def block_pivoting(x: Tensor, A: Tensor, b: Tensor, J: Tensor, rounds: int = ROU
             if len(at) == len(rows):
                 return out, finished, count
             left = (~stop).nonzero()[:, 0]
-            rows, x, J, over, push, size = (t.index_select(0, left) for t in (rows, x, J, over, push, size))
+            rows, x, J, over, push, size = chosen(left, rows, x, J, over, push, size)
             A, b, floor = rows_of(A, left, 2), rows_of(b, left, 1), rows_of(floor, left, 1)
         J = J.masked_fill(push, m)
         over = torch.cat([over, over.new_full((len(over), 1), -math.inf)], 1).scatter(1, J, -math.inf)
