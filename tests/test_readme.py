@@ -49,12 +49,13 @@ def test_figures_and_files_it_names_exist():
 
 def test_the_table_it_quotes_is_the_stored_one():
     from inbounds.paper.presets import DATASETS
-    from inbounds.paper.table import overview, read
+    from inbounds.paper.table import protocol_overview, read
 
-    files = [ROOT / "results" / "table" / f"{d}.json" for d in DATASETS]
-    stored = read([f.read_text() for f in files])
-    assert len(stored) == 70
-    assert overview(stored) in TEXT
+    results = ROOT / "results"
+    files = [results / "table" / f"{d}.json" for d in DATASETS]
+    assert len(read([f.read_text() for f in files])) == 70
+    files += [*sorted((results / "paper").glob("*.json")), *sorted((results / "flow").glob("*.json"))]
+    assert protocol_overview(read([f.read_text() for f in files])) in TEXT
 
 
 def test_the_training_ratios_it_quotes_are_the_stored_ones():
