@@ -5,7 +5,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce standard standard-fit paper gallery test test-compile bench bench-equations bench-training lint clean
+.PHONY: reproduce standard standard-fit paper gallery test test-all test-compile bench bench-equations bench-training lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -43,7 +43,10 @@ paper: .venv/lab  ## the full protocol, hours of one core at low priority, small
 gallery: .venv/lab  ## noise projected on every set: table in the terminal, pictures in results/gallery
 	$(BIN)/inbounds gallery --out results/gallery
 
-test: .venv/dev
+test: .venv/dev  ## every law; a hundred thousand points for each set, one set for each kernel under the transforms
+	$(BIN)/python -m pytest -m "not inductor_all and not nightly"
+
+test-all: .venv/dev  ## the same with a million points for each set, and every set under every transform; half an hour
 	$(BIN)/python -m pytest -m "not inductor_all"
 
 test-compile: .venv/dev  ## every set through inductor; several minutes

@@ -93,8 +93,8 @@ def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> 
         p, lp = torch.where(joins, -1, p), torch.where(joins, 0.0, lp)
         if len(at):
             left = (~stop).nonzero()[:, 0]
-            rows, p, J, l, lp = rows[left], p[left], J[left], l[left], lp[left]
-            x, y, C, H, size = x[left], y[left], C[left], H[left], size[left]
+            rows, p, J, l, lp = chosen(left, rows, p, J, l, lp)
+            x, y, C, H, size = chosen(left, x, y, C, H, size)
             A, b, floor = rows_of(A, left, 2), rows_of(b, left, 1), rows_of(floor, left, 1)
     return out.sort(1).values, finished
 
