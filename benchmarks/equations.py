@@ -239,7 +239,7 @@ def implicit(batch: int, restarts: tuple[int, ...]) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="small batches, one round, nothing written")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--skip-implicit", action="store_true")

@@ -85,6 +85,7 @@ ARGUMENTS = {
     "project": ["set.safetensors", "x.npy", "-o", "y.npy"],
     "plan": ["--world", "rect"],
     "figure": ["planning"],
+    "runs": ["store"],
 }
 
 

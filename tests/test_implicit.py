@@ -92,9 +92,9 @@ def test_gradients_reach_the_context_and_the_parameters():
 
 def test_a_second_derivative_raises_and_is_not_wrong():
     x = draw(3, 3).requires_grad_()
-    (g,) = torch.autograd.grad(CLOSED[0][1].project(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"once_differentiable|does not require grad"):
-        torch.autograd.grad(g.sum(), x)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(CLOSED[0][1].project(x).sum(), x, create_graph=True)
+    torch.autograd.grad(CLOSED[0][1].project(x).sum(), x)
 
 
 @pytest.mark.parametrize("M", [CLOSED[0][1], CLOSED[3][1], ib.Implicit(3, eq=ring)], ids=["sphere", "O(3)", "torus"])

@@ -15,7 +15,7 @@ from inbounds.paper.cells import chosen_flow, velocity_configs
 from inbounds.paper.datasets import _keep
 from inbounds.paper.presets import PRESETS
 from inbounds.train import Member, Problem, Protocol, StackTraining, mse
-from inbounds.train.files import publish_json, publish_tensors
+from inbounds.train.files import publish_json, publish_record, publish_tensors, read_record
 from inbounds.train.store import Store, key
 
 ROWS = "regular,proj-iaa,prob,exp-faa"
@@ -141,9 +141,9 @@ def test_data_that_differ_in_their_last_bits_are_the_same_data(tmp_path):
     args = ["--models", "regular", "--epochs", "1", "--seeds", "1"]
     table(home, *args, "--export", str(ship))
     (request,) = ship.glob("data/*.json")
-    reference = json.loads(request.read_text())
+    reference = read_record(request)
     other = {**reference, "fingerprint": "0" * 16}  # as if it had been made there
-    publish_json(request, other)
+    publish_record(request, other)
     for folder in list(ship.glob("so3-*")):
         text = (folder / "config.json").read_text().replace(reference["fingerprint"], "0" * 16)
         config = json.loads(text)

@@ -12,21 +12,34 @@ Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def with_derivative(
-    value: Callable[..., Tensor], vjp: Callable, jvp: Callable[..., Tensor], expanded: Callable[..., Tensor] | None = None
+    value: Callable[..., Tensor],
+    vjp: Callable,
+    jvp: Callable[..., Tensor],
+    expanded: Callable[..., Tensor] | None = None,
+    two: bool = False,
 ) -> Callable[..., Tensor]:
     """The function (x_1, .., x_k) -> y = value(x_1, .., x_k) with derivatives of its own.
 
     vjp(x_1, .., x_k, y, g) is the gradient of <g, value> (a tuple of k for k > 1), jvp(x_1, .., x_k, y, t_1, .., t_k) the
     derivative in the direction t. Both must themselves be differentiable in x and y: that is the second derivative.
-    A function that its own jvp calls must bring its own `expanded`: see `expand`.
+    A function that its own jvp calls must bring its own `expanded`: see `expand`. `two` says that there are two inputs: Dynamo
+    2.13 takes the context for an input of a Function with `forward(*inputs)`.
     """
 
     class Backward(torch.autograd.Function):
         generate_vmap_rule = True
 
-        @staticmethod
-        def forward(*inputs):
-            return value(*inputs)
+        if two:
+
+            @staticmethod
+            def forward(x, z):
+                return value(x, z)
+
+        else:
+
+            @staticmethod
+            def forward(x):
+                return value(x)
 
         @staticmethod
         def setup_context(ctx, inputs, output):

@@ -84,7 +84,7 @@ def _divided_expanded(b: Tensor, g: Tensor) -> Tensor:
     return d + 0.5 * sylvester(h, sym(2 * (db @ g - dh @ y))) / m
 
 
-divided = with_derivative(_divided_value, _divided_vjp, _divided_jvp, _divided_expanded)
+divided = with_derivative(_divided_value, _divided_vjp, _divided_jvp, _divided_expanded, two=True)
 divided.__doc__ = "D max(., 0) at the symmetric b in the symmetric direction g."
 
 positive_part = symmetric(_clamp, lambda b, p, g: divided(b, sym(g)))

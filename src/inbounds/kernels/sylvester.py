@@ -51,5 +51,5 @@ def _expanded(h: Tensor, c: Tensor) -> Tensor:
     return y
 
 
-sylvester = with_derivative(lambda h, c: _solver(h)(c), _vjp, _jvp, _expanded)
+sylvester = with_derivative(lambda h, c: _solver(h)(c), _vjp, _jvp, _expanded, two=True)
 sylvester.__doc__ = "Y with H Y + Y H = C, for symmetric H with l_i + l_j >= 0."

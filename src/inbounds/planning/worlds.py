@@ -421,7 +421,10 @@ class SphereWorld(World):
             _finite("SphereWorld", centers=self.centers, angles=self.sizes)
             if bool(((norm(self.centers) == 0) & (self.sizes > 0)).any()):
                 raise ValueError("SphereWorld asked for nonzero centers, got (0, 0, 0). For an absent cap give it the angle 0.")
-        self.centers = unit(self.centers)
+        near = (norm(self.centers)[..., None] - 1).abs() <= 4 * torch.finfo(self.centers.dtype).eps
+        self.centers = torch.where(
+            near, self.centers, unit(self.centers)
+        )  # a world read from a file is the world that was written
         if eager_check:
             assert self.M is not None
 

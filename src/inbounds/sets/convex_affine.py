@@ -6,6 +6,7 @@ from torch import Tensor
 from ..kernels.derivative import eager
 from ..solvers import NOT_CONVERGED, OK
 from ..solvers.dual_newton import Project, dual_newton, jacobian
+from .solved import FirstOnly
 
 FAR = 1e4  # an x with larger entries is moved nearer along its ray
 NEAR = 1e2  # to this distance, in sizes of the answer
@@ -51,4 +52,5 @@ def nearest_on_planes(
     step = torch.linalg.solve_ex(V + soft, (off - off.detach())[:, :, None])[0][:, :, 0]
     path = project(u - (m + step) @ A, every)
     path = torch.where(torch.isfinite(path), path, y)
-    return y + (path - path.detach()), m, gap, status, count
+    y = FirstOnly.apply(y + (path - path.detach()))
+    return y, m, gap, status, count  # pyright: ignore[reportReturnType]

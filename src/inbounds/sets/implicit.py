@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ..core import eager
 from ..solvers import NOT_CONVERGED, Solution
 from ..solvers.implicit import Answer, differential, nearest_implicit
 from ..solvers.newton import Constraints, derivatives
 from .polytope import nearest_point
-from .solved import SolvedSet
+from .solved import SolvedSet, refuse_second_derivatives
 
 Function = Callable[..., Tensor]
 ACTIVE = 256  # units of rounding: landing goes up to 128 inside
@@ -299,8 +298,8 @@ class Link(torch.autograd.Function):
         return y.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g):  # pyright: ignore[reportIncompatibleMethodOverride]
+        refuse_second_derivatives()
         H, N, slope, active = ctx.saved_tensors
         v, m = differential(H, N, active, g)
         return v, -v, -torch.where(active, m / slope, 0.0), None, None, None, None, None

@@ -13,6 +13,7 @@ from ..solvers.faces import on_these_faces
 from ..solvers.operator import nearest_in_polyhedron
 from ..solvers.polyhedron import LAND
 from .affine import times
+from .box import bounds_inwards
 from .solved import SolvedSet
 
 
@@ -119,7 +120,10 @@ class Polytope(SolvedSet):
     # --- the constraints as one list ---------------------------------------------------------------------
     def _parts(self, x: Tensor) -> dict[str, Tensor]:
         """The arguments as they are in x's dtype, in float64."""
-        return {k: self._cast(k, x).double() for k in ("A", "b", "E", "f", "low", "high", "weight")}
+        both = self.low.numel() and self.high.numel()  # an absent bound has no entries
+        low, high = bounds_inwards(self, x) if both else (self._cast("low", x, towards=1), self._cast("high", x, towards=-1))
+        rest = {k: self._cast(k, x).double() for k in ("A", "b", "E", "f", "weight")}
+        return {**rest, "low": low.double(), "high": high.double()}
 
     def _faces(self, parts: dict[str, Tensor]) -> tuple[Tensor, Tensor, int]:
         """A (*batch, m, n), b (*batch, m) with the bounds as last rows, and how many bounds there are."""

@@ -14,6 +14,35 @@ class SolveError(RuntimeError):
     """A projection that a solver did not find, or that does not exist."""
 
 
+class FirstOnly(torch.autograd.Function):
+    """y itself, with a first derivative and an error in place of a wrong second one.
+
+    (torch's own `once_differentiable` says nothing where the gradient that comes in is a constant.)
+    """
+
+    @staticmethod
+    def forward(y: Tensor) -> Tensor:
+        return y.view_as(y)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, g):
+        refuse_second_derivatives()
+        return g
+
+
+def refuse_second_derivatives() -> None:
+    """In the backward pass of a solver: gradients of gradients are asked for exactly where grad mode is on."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "This set is projected on by a solver that has no second derivative. Call backward or torch.autograd.grad without "
+            "create_graph=True, or use a set with a closed form, a Polytope among them."
+        )
+
+
 class SolvedSet(ConstraintSet):
     """A set whose nearest points are found by a solver, with a status for every row.
 

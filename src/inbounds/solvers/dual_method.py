@@ -43,6 +43,16 @@ def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> 
 
     Rounding adds up along the way: the caller solves on J anew, and gives the rows that fail to `dual_method`.
     """
+    # declared, because a type checker would otherwise infer them around the loop without end
+    rows: Tensor
+    p: Tensor
+    lp: Tensor
+    l: Tensor
+    y: Tensor
+    C: Tensor
+    H: Tensor
+    size: Tensor
+    floor: Tensor
     R, n = x.shape
     m, K = A.shape[-2], J.shape[1]
     out, finished = J.clone(), torch.zeros(R, dtype=torch.bool, device=x.device)
@@ -72,7 +82,8 @@ def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> 
         stop = done | t.isinf()
         at = stop.nonzero()[:, 0]
         if len(at):
-            out[rows[at]], finished[rows[at]] = J[at], done[at]
+            out[rows[at]] = J[at]
+            finished[rows[at]] = done[at]
             if len(at) == len(rows):
                 break
         joins = reach <= block
@@ -114,6 +125,12 @@ def dual_feasible(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> Tensor:
 
 def dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """J for every row, padded with m; whether the row is finished; whether the set is certified empty; the steps it took."""
+    # declared, because a type checker would otherwise infer them around the loop without end
+    rows: Tensor
+    p: Tensor
+    lp: Tensor
+    l: Tensor
+    y: Tensor
     R = len(x)
     m, K = A.shape[-2], J.shape[1]
     J = dual_feasible(x, A, b, J)
