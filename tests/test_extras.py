@@ -85,14 +85,13 @@ ARGUMENTS = {
     "project": ["set.safetensors", "x.npy", "-o", "y.npy"],
     "plan": ["--world", "rect"],
     "figure": ["planning"],
-    "runs": ["store"],
 }
 
 
 def test_every_command_says_what_to_install(base, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = "import sys; from inbounds.cli import main; sys.exit(main(sys.argv[1:]))"
-    assert ARGUMENTS.keys() == COMMANDS.keys()
+    assert ARGUMENTS.keys() == COMMANDS.keys() - {"runs"}  # it lists a store, which only an install with lab can have written
     for name, args in ARGUMENTS.items():
         done = run(base, code, name, *args)
         assert done.returncode == 2 and done.stdout == "", (name, done)
