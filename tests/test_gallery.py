@@ -13,8 +13,8 @@ from matplotlib.image import imread
 
 import inbounds as ib
 from inbounds.cli import main
-from inbounds.report.exhibits import EXHIBITS
-from inbounds.report.gallery import choose
+from inbounds.gallery.exhibits import EXHIBITS
+from inbounds.gallery.gallery import choose
 
 COMMAND = Path(sys.executable).with_name("inbounds")
 

@@ -144,7 +144,7 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
 COMMANDS = {
     "table": ("train every architecture on every dataset, print the paper's table", table_options, "inbounds.paper.command:run"),
     "runs": ("list the runs of a store by name", runs_options, "inbounds.paper.runs:run"),
-    "gallery": ("project noise on every set: a table and pictures", gallery_options, "inbounds.report.gallery:run"),
+    "gallery": ("project noise on every set: a table and pictures", gallery_options, "inbounds.gallery.gallery:run"),
     "learn": ("fit a set to samples and say what was found", learn_options, "inbounds.learned.command:learn"),
     "project": ("project points on a set that was learned", project_options, "inbounds.learned.command:project"),
     "plan": ("plan paths that cannot collide, and draw them", plan_options, "inbounds.planning.command:run"),

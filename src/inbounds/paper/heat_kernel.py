@@ -28,9 +28,8 @@ from rich.table import Table
 from torch import Generator, Tensor
 from torch.special import i0e, i1e
 
-from ..report.gallery import machine, tiny, writable
-from ..report.pictures import LAND, SECOND, THIRD, save
-from ..report.shapes import INK
+from ..drawing import INK, LAND, SECOND, THIRD, save
+from ..records import machine, tiny, writable
 from ..sets import SO, Sphere
 
 POINTS, SAMPLES, SEED = 200, 4_000, 0

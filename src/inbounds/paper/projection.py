@@ -21,11 +21,10 @@ from torch import Tensor
 from .. import data
 from ..core import ConstraintSet
 from ..data.pairs import Pairs, generator
+from ..drawing import INK, LAND, NOISE, SECOND, THIRD, save
 from ..learned import LearnedSet, fit
 from ..learned.flow_fit import NEIGHBOURS, LearnedFlow, fit_flow
-from ..report.gallery import machine, tiny, writable
-from ..report.pictures import LAND, NOISE, SECOND, THIRD, save
-from ..report.shapes import INK
+from ..records import machine, tiny, writable
 
 DATASETS = ("sphere", "disk", "so3", "cs", "protein")
 TITLES = {"sphere": "Sphere", "disk": "Disk", "so3": "SO(3)", "cs": "CS", "protein": "Protein"}

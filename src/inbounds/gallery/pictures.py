@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import textwrap
@@ -16,12 +15,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
-from PIL import Image
 from torch import Tensor
 
-from .shapes import EDGE, INK, Backdrop, globe, hidden, screen, towards
+from ..drawing import INK, LAND, NOISE, SECOND, THIRD, save
+from .shapes import EDGE, Backdrop, globe, hidden, screen, towards
 
-NOISE, LAND, SECOND, THIRD = "#d3a04d", "#0072b2", "#d55e00", "#009e73"  # apart also for colour-blind eyes
 COLUMNS = (SECOND, THIRD, LAND)
 THREAD = "#7d868e"
 CLOUD = {"noise": NOISE, "projected": LAND}
@@ -241,12 +239,3 @@ def draw_overview(plates: list[Plate], path: Path) -> None:
     words.set_axis_off()
     words.legend(handles=key(CLOUD | FRAME), loc="center", frameon=False, fontsize=12)
     save(fig, path)
-
-
-def save(fig: Figure, path: Path) -> None:
-    """As a PNG of 256 colours, a third of the size of full colour; the octree keeps rare colours exact."""
-    raw = io.BytesIO()
-    fig.savefig(raw, format="png")
-    Image.open(raw).convert("RGB").quantize(256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
-        path, optimize=True
-    )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,8 +18,8 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
-from .. import __version__
 from ..core import ConstraintSet
+from ..records import machine, tiny, writable
 from .exhibits import EXHIBITS, Exhibit
 from .pictures import Plate, draw_overview, draw_plate
 
@@ -67,15 +64,6 @@ def plain(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
 
 
-def writable(out: Path) -> Path:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=out).close()
-    except OSError as error:
-        raise OSError(f"cannot write to {out}: {error.strerror}. Choose another directory with --out DIR.") from error
-    return out
-
-
 def examine(e: Exhibit, points: int, seed: int) -> tuple[dict, Plate]:
     M = e.kind(*e.args)
     noise = torch.randn(points, *M.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -101,10 +89,6 @@ def examine(e: Exhibit, points: int, seed: int) -> tuple[dict, Plate]:
 def caption(row: dict, points: int) -> str:
     after = f"{tiny(row['after_max_float32'])} float32, {tiny(row['after_max_float64'])} float64"
     return f"violation: {row['before_mean']:.2f} before (mean) \u2192 {after} after (largest of {points:,})"
-
-
-def tiny(number: float) -> str:
-    return f"{number:.1e}" if number else "0"
 
 
 def cost(M: ConstraintSet, x: Tensor) -> dict[str, float]:
@@ -166,16 +150,3 @@ def write_json(rows: list[dict], args, path: Path) -> None:
         "rows": rows,
     }
     path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n")
-
-
-def machine() -> dict:
-    known = getattr(os, "sysconf_names", {})
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30 if "SC_PHYS_PAGES" in known else None
-    return {
-        "cores": os.cpu_count(),
-        "memory_gib": memory and round(memory, 1),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "inbounds": __version__,
-    }

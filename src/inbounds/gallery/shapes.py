@@ -9,8 +9,10 @@ import numpy as np
 from matplotlib.patches import Circle, Ellipse, Polygon, Rectangle
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
+from ..drawing import INK
+
 Backdrop = Callable[..., None]
-INK, FAINT, TINT, GREY = "#33393f", "#b9c2ca", "#dceaf4", "#a3a9af"
+FAINT, TINT, GREY = "#b9c2ca", "#dceaf4", "#a3a9af"
 BACK, BODY, EDGE = 1, 2, 3  # zorder; points come above
 TURN = np.linspace(0, 2 * np.pi, 97)
 
