@@ -78,6 +78,7 @@ class ConstraintSet(nn.Module, ABC):
     shape: tuple[int, ...]
     reach: float | None = None
     exact: bool = True
+    spreads_nan: bool = False  # whether _project by itself makes a NaN row of every row with a NaN or an infinite entry
     batch: tuple[int, ...] = ()  # the batch dims of the set's parameters: every row of points has a set of its own
 
     # --- what a set writes -------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class ConstraintSet(nn.Module, ABC):
             y = self._project(x)
         if y is x:
             y = x.clone()
-        return y if _all_finite(x) else y + self._poison(x)
+        return y if self.spreads_nan or _all_finite(x) else y + self._poison(x)
 
     def violation(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """(*batch,): 0 iff x is in M, from the defining equations; inf where they overflow."""

@@ -14,6 +14,7 @@ class Sphere(Manifold):
     """{x in R^n : |x| = radius}. P(x) = radius x/|x|; at 0, where every point is nearest, radius e_1."""
 
     radius: Tensor
+    spreads_nan = True
 
     def __init__(self, n: int, radius=1.0):
         super().__init__()
