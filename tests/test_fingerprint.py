@@ -2,12 +2,14 @@
 
 import copy
 import io
+import os
 import warnings
 from collections import OrderedDict
 
 import pytest
 import torch
 from catalogue import SETS
+from ports import free_port
 from torch import nn
 
 import inbounds as ib
@@ -120,18 +122,22 @@ def test_stacks_transforms_and_placeholders_are_left_alone():
     nets[1].load_state_dict(exported.state_dict, strict=False)
 
 
-def test_data_parallel_models_carry_the_note(tmp_path):
-    """A real process group, of one."""
-    where = f"file://{tmp_path / 'group'}"
-    torch.distributed.init_process_group("gloo", init_method=where, rank=0, world_size=1)
-    try:
-        a, b, c = (nn.parallel.DistributedDataParallel(model(M())) for M in (SMALL, SMALL, LARGE))
-        a(torch.randn(4, 2)).sum().backward()
+def _data_parallel(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=1)
+    a, b, c = (nn.parallel.DistributedDataParallel(model(M())) for M in (SMALL, SMALL, LARGE))
+    a(torch.randn(4, 2)).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         b.load_state_dict(a.state_dict())
-        with pytest.warns(UserWarning, match=r"another set at module\.step\.M "):
-            c.load_state_dict(a.state_dict())
-    finally:
-        torch.distributed.destroy_process_group()
+    with pytest.warns(UserWarning, match=r"another set at module\.step\.M "):
+        c.load_state_dict(a.state_dict())
+    torch.distributed.destroy_process_group()
+
+
+def test_data_parallel_models_carry_the_note():
+    """A real process group, of one, in a process of its own: gloo holds the interpreter while it waits for the network."""
+    torch.multiprocessing.spawn(_data_parallel, args=(free_port(),), nprocs=1)
 
 
 def test_the_warning_points_to_the_caller():

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from ports import free_port
 from torch import nn
 
 import inbounds as ib
@@ -278,12 +279,7 @@ def _worker(rank, port, results):
 
 
 def test_two_gloo_processes_give_the_gradient_of_the_whole_batch(tmp_path):
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(_worker, args=(port, str(tmp_path / "grads.pt")), nprocs=2)
+    mp.spawn(_worker, args=(free_port(), str(tmp_path / "grads.pt")), nprocs=2)
     net = iaa(ib.GroupExponential(ib.SE(3)))
     x = torch.randn(8, 4, 4, generator=torch.Generator().manual_seed(1))
     net(x).square().mean().backward()

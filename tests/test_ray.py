@@ -1,6 +1,5 @@
 """The same table from a real Ray cluster on this machine, with a worker killed in the middle."""
 
-import socket
 import subprocess
 import sys
 import tempfile
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from moments import HANG, moment
+from ports import free_port
 from test_store import ARGS, table
 
 RAY = str(Path(sys.executable).with_name("ray"))
@@ -20,9 +20,7 @@ def cluster(tmp_path):
 
     One of its workers is killed when it is about to put its third checkpoint in place.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     lost = moment("os.rename", "checkpoint.safetensors", 3, "kill-one", once=tmp_path / "once")
     env = {**lost, "HOME": str(tmp_path), "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     start = [RAY, "start", "--head", "--block", "--port", str(port), "--num-cpus", "2", "--include-dashboard", "false"]
