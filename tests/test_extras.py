@@ -88,22 +88,49 @@ ARGUMENTS = {
 }
 
 
+CALL_ALL = """
+import contextlib, io, json, sys
+from inbounds.cli import main
+said = []
+for args in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
+        code = main(args)
+    said.append([code, out.getvalue(), error.getvalue()])
+print(json.dumps(said))
+"""
+
+
 def test_every_command_says_what_to_install(base, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = "import sys; from inbounds.cli import main; sys.exit(main(sys.argv[1:]))"
     assert ARGUMENTS.keys() == COMMANDS.keys() - {"runs"}  # it lists a store, which only an install with lab can have written
-    for name, args in ARGUMENTS.items():
-        done = run(base, code, name, *args)
-        assert done.returncode == 2 and done.stdout == "", (name, done)
-        assert f"inbounds {name}" in done.stderr and HOW.format("lab") in done.stderr and done.stderr.count("\n") == 1, (
-            done.stderr
-        )
+    done = run(base, CALL_ALL, json.dumps([[name, *args] for name, args in ARGUMENTS.items()]))
+    assert done.returncode == 0, done.stderr
+    for name, (code, out, error) in zip(ARGUMENTS, json.loads(done.stdout), strict=True):
+        assert code == 2 and out == "", (name, code, out, error)
+        assert f"inbounds {name}" in error and HOW.format("lab") in error and error.count("\n") == 1, error
+
+
+RUN_ALL = """
+import json, sys, torch
+head = "import torch, inbounds as ib; from torch import nn; from inbounds.train import *"
+errors = []
+for snippet in json.loads(sys.argv[1]):
+    scope = {}
+    exec(head, scope)
+    try:
+        exec(snippet, scope)
+        errors.append("")
+    except Exception as error:
+        errors.append(f"{type(error).__name__}: {error}")
+print(json.dumps(errors))
+"""
 
 
 def test_two_snippets_of_the_readme_need_the_lab_extra(base):
     """The others run with torch alone; those two say how to get it."""
-    code = "import sys, torch, inbounds as ib; from torch import nn; from inbounds.train import *; exec(sys.argv[1])"
-    failed = {n: done.stderr for n, s in enumerate(SNIPPETS) if (done := run(base, code, s)).returncode}
+    done = run(base, RUN_ALL, json.dumps(SNIPPETS))
+    assert done.returncode == 0, done.stderr
+    failed = {n: error for n, error in enumerate(json.loads(done.stdout.splitlines()[-1])) if error}
     assert {next(w for w in ("pl.Around", "ib.fit") if w in SNIPPETS[n]) for n in failed} == {"pl.Around", "ib.fit"}
     assert len(failed) == 2 and all(HOW.format("lab") in error for error in failed.values())
     for n, snippet in enumerate(SNIPPETS):
@@ -129,7 +156,7 @@ def imports(tree):
 
 # commands, loaded by `inbounds NAME`, which words a missing package itself
 COMMAND_FILES = {"learned/command.py", "paper/heat_kernel.py", "paper/projection.py"}
-COMMAND_FILES |= {f"report/{n}.py" for n in ("exhibits", "gallery", "pictures", "shapes")}
+COMMAND_FILES |= {"drawing.py", *(f"gallery/{n}.py" for n in ("exhibits", "gallery", "pictures", "shapes"))}
 
 
 def test_every_import_beyond_torch_is_covered():

@@ -17,6 +17,7 @@ from inbounds.train.training import built
 MEMBERS = [Member(0), Member(1, 0.3, lr=1e-2), Member(2, 1e-2)]
 TWO = MEMBERS[:2]
 PROTOCOL = Protocol(epochs=25, batch=8, lr=3e-3, every=2, patience=4)  # 8 steps an epoch
+SHORT = Protocol(epochs=7, batch=16, lr=3e-3, every=1, patience=1)  # 4 steps an epoch
 
 
 def rotations(n, seed=0, tokens=()):
@@ -137,15 +138,16 @@ HOW = [
 ]
 
 
+@pytest.mark.parametrize("protocol", [SHORT, pytest.param(PROTOCOL, marks=pytest.mark.nightly)], ids=["28 steps", "200 steps"])
 @pytest.mark.parametrize(("kind", "how"), HOW)
-def test_200_stacked_steps_equal_separate_runs(kind, how):
+def test_a_stack_of_models_equals_separate_runs(kind, how, protocol):
     p = problem(kind)
-    training = StackTraining(p, PROTOCOL, TWO, how)
+    training = StackTraining(p, protocol, TWO, how)
     while not training.done:
         training.advance()
-    assert training.steps == 200
+    assert training.steps == protocol.epochs * 64 // protocol.batch
     for k, member in enumerate(TWO):
-        theta, best, best_theta, lr = separate(p, PROTOCOL, member)
+        theta, best, best_theta, lr = separate(p, protocol, member)
         assert (training.stack.theta[k] - theta).abs().max() < 1e-9
         assert (training.best_theta[k] - best_theta).abs().max() < 1e-9
         assert abs(float(training.best[k]) - best) < 1e-9
@@ -180,8 +182,7 @@ DEEP = [Member(0, depth=4), Member(1, 1e-2, depth=4), Member(0, 0.3, lr=1e-2, de
 
 @pytest.mark.parametrize("kind", ["regular", "proj-iaa", "exp-iaa", "proj-faa", "exp-faa", "prob", "wide-iaa"])
 def test_members_of_different_depths_in_one_stack_equal_separate_runs(kind):
-    p = of_depth(kind)
-    protocol = Protocol(epochs=13, batch=8, lr=3e-3, every=2, patience=4)
+    p, protocol = of_depth(kind), SHORT
     training = StackTraining(p, protocol, DEEP)
     assert training.stack.how == "layered"
     while not training.done:
@@ -244,13 +245,13 @@ def test_the_schedule_was_exercised():
 )
 def test_resumes_bit_for_bit(kind, how):
     p = problem(kind)
-    whole, first, second = (StackTraining(p, PROTOCOL, MEMBERS, how) for _ in range(3))
-    for _ in range(9):
+    whole, first, second = (StackTraining(p, SHORT, MEMBERS, how) for _ in range(3))
+    for _ in range(5):
         whole.advance()
-    for _ in range(4):
+    for _ in range(2):
         first.advance()
     second.restore({name: t.clone() for name, t in first.state().items()})
-    for _ in range(5):
+    for _ in range(3):
         second.advance()
     for name, t in whole.state().items():
         assert torch.equal(t, second.state()[name]), name

@@ -51,12 +51,12 @@ def test_vmap(name):
     same(torch.func.jacrev(M)(x[0]), torch.func.jacfwd(M)(x[0]))
 
 
-def check_compiled(name, backend):
+def check_compiled(name, backend, *wrappers):
     M = SETS[name]()
     x = noise(M, 6)
     expected = gradient(M, x)
     torch._dynamo.reset()
-    for f in (M, torch.func.vmap(M)):
+    for f in (M, *(wrap(M) for wrap in wrappers)):
         got = gradient(torch.compile(f, fullgraph=True, backend=backend), x)
         same(got[0], expected[0])
         same(got[1], expected[1])
@@ -65,6 +65,11 @@ def check_compiled(name, backend):
 @pytest.mark.parametrize("name", cases(SETS))
 def test_compile_aot_eager(name):
     check_compiled(name, "aot_eager")
+
+
+@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.nightly) for n in SETS])
+def test_compile_of_vmap(name):
+    check_compiled(name, "aot_eager", torch.func.vmap)
 
 
 def check_forward_mode(name, second):
@@ -122,7 +127,7 @@ def test_compile_inductor(name):
 @pytest.mark.inductor_all
 @pytest.mark.parametrize("name", SETS)
 def test_compile_inductor_all(name):
-    check_compiled(name, "inductor")
+    check_compiled(name, "inductor", torch.func.vmap)
     check_compiled_feasible(name, parts=25)
 
 
