@@ -46,8 +46,8 @@ gallery: .venv/lab  ## noise projected on every set: table in the terminal, pict
 test: .venv/dev  ## every law; a hundred thousand points for each set, one set for each kernel under the transforms
 	$(BIN)/python -m pytest -m "not inductor_all and not nightly"
 
-test-all: .venv/dev  ## the same with a million points for each set, and every set under every transform; half an hour
-	$(BIN)/python -m pytest -m "not inductor_all"
+test-all: .venv/dev  ## the same with a million points for each set, random laws, every set under every transform; an hour
+	$(BIN)/python -m pytest -m "not inductor_all" --hypothesis-profile nightly
 
 test-compile: .venv/dev  ## every set through inductor; several minutes
 	$(BIN)/python -m pytest -m inductor_all

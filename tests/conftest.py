@@ -6,6 +6,12 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+CALM = {"deadline": None, "suppress_health_check": list(HealthCheck)}  # no test depends on how fast the machine is
+settings.register_profile("fixed", derandomize=True, max_examples=20, database=None, **CALM)
+settings.register_profile("nightly", max_examples=300, print_blob=True, **CALM)
+settings.load_profile("fixed")
 
 
 @pytest.fixture(autouse=True)

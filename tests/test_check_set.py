@@ -4,8 +4,10 @@ import math
 
 import pytest
 import torch
+from catalogue import SETS
 
 import inbounds as ib
+from inbounds.testing import LawError, overrides_hooks_only
 
 
 class WrongDim(ib.Sphere):
@@ -229,3 +231,18 @@ def test_a_users_own_set_passes_and_works_in_a_network():
 def test_it_asks_for_a_set():
     with pytest.raises(TypeError, match="ConstraintSet"):
         ib.check_set(torch.nn.Linear(2, 2))
+
+
+class OwnContains(ib.Ball):
+    def contains(self, x, tol=None, context=None):
+        return torch.ones(x.shape[:-1], dtype=torch.bool)
+
+
+def test_a_set_that_replaces_a_public_method_is_told_which_hook_to_write():
+    with pytest.raises(LawError, match=r"OwnContains defines contains\. Write the hook _contains instead"):
+        ib.check_set(OwnContains(2))
+
+
+def test_no_set_of_the_library_replaces_a_public_method():
+    for make in SETS.values():
+        overrides_hooks_only(make())

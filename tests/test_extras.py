@@ -2,8 +2,6 @@
 
 import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ from base_install import SOURCE, base_install, run
 from test_readme import SNIPPETS, TEXT
 
 import inbounds as ib
-from inbounds.cli import COMMANDS
+from inbounds.cli import COMMANDS, main
 from inbounds.extras import EXTRAS, advice, needed_for
 
 HOW = "In a clone of inbounds, write: pip install -c constraints.txt '.[{0}]'. From a package index that has inbounds: "
@@ -184,15 +182,16 @@ def test_the_extras_of_the_message_are_those_of_the_package():
         assert package in packages[extra] or package in ("PIL", "mpl_toolkits"), package  # matplotlib brings these
 
 
-def test_options_are_never_abbreviated():
+def test_options_are_never_abbreviated(capsys):
     for args in (
         ["table", "--seed", "3"],
         ["plan", "--ani"],
         ["gallery", "--see", "1"],
         ["learn", "x", "-o", "y", "--sup", "sampled"],
     ):
-        done = subprocess.run([sys.executable, "-m", "inbounds.cli", *args], capture_output=True, text=True)
-        assert done.returncode == 2 and "unrecognized arguments" in done.stderr, (args, done)
+        with pytest.raises(SystemExit, match="2"):
+            main(args)
+        assert "unrecognized arguments" in capsys.readouterr().err, args
     for file in [*SOURCE.rglob("*.py"), *(Path(ib.__file__).parents[2] / "benchmarks").glob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("ArgumentParser", ".add_parser")):

@@ -104,15 +104,31 @@ class ConstraintSet(nn.Module, ABC):
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         raise NotImplementedError(f"{self!r} does not define tangent: write _tangent(x, v).")
 
+    def _contains(self, x: Tensor, tol: float | None) -> Tensor:
+        if tol is not None:
+            return self.violation(x) <= tol
+        unit = 64 * math.sqrt(math.prod(self.shape)) * torch.finfo(x.dtype).eps
+        return self.violation(x) <= unit * self._scale(x)
+
+    def _uniqueness_margin(self, x: Tensor) -> Tensor:
+        """A point with several projections is at least `reach` away from M, hence at least reach - distance(x) from x."""
+        reach = 0.0 if x.is_meta else self.reach or 0.0  # a number, which the meta device does not have
+        if reach == math.inf:
+            return self._poison(x).reshape(x.shape[: x.dim() - len(self.shape)]) + math.inf
+        return (reach - self.distance(x)).clamp(min=0)
+
+    def _given(self, context: Any) -> ConstraintSet:
+        raise TypeError(
+            f"{self!r} does not depend on a context, but one was given. Leave it out, or use ib.Implicit(..., eq(p, c))."
+        )
+
     def _sample(self, batch: tuple[int, ...], **how) -> Tensor:
         raise NotImplementedError(f"{self!r} does not define sample: write _sample(batch, generator, dtype, device).")
 
     # --- what a user calls -------------------------------------------------------------------------------
-    def given(self, context: Tensor) -> ConstraintSet:
+    def given(self, context: Any) -> ConstraintSet:
         """The set that belongs to a context: M.project(x, context=c) is M.given(c).project(x)."""
-        raise TypeError(
-            f"{self!r} does not depend on a context, but one was given. Leave it out, or use ib.Implicit(..., eq(p, c))."
-        )
+        return self._given(context)
 
     def project(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """A nearest point of M: finite and in M for every finite x. A row with a non-finite entry becomes NaN."""
@@ -147,10 +163,7 @@ class ConstraintSet(nn.Module, ABC):
         if context is not None:
             return self.given(context).contains(x, tol)
         (x,) = self._enter("contains", x)
-        if tol is None:
-            unit = 64 * math.sqrt(math.prod(self.shape)) * torch.finfo(x.dtype).eps
-            return self.violation(x) <= unit * self._scale(x)
-        return self.violation(x) <= tol
+        return self._contains(x, tol)
 
     def tangent(self, x: Tensor, v: Tensor, context: Tensor | None = None) -> Tensor:
         """Projection of v on the tangent cone of M at the point x of M."""
@@ -161,15 +174,10 @@ class ConstraintSet(nn.Module, ABC):
             return self._tangent(x, v)
 
     def uniqueness_margin(self, x: Tensor) -> Tensor:
-        """A lower bound on the distance from x to the points with several projections; inf for convex sets.
-
-        A point with several projections is at least `reach` away from M, hence at least reach - distance(x) from x.
-        """
-        reach = 0.0 if x.is_meta else self.reach or 0.0  # a number, which the meta device does not have
-        if reach == math.inf:
-            (x,) = self._enter("uniqueness_margin", x)
-            return self._poison(x).reshape(x.shape[: x.dim() - len(self.shape)]) + math.inf
-        return (reach - self.distance(x)).clamp(min=0)
+        """A lower bound on the distance from x to the points with several projections; inf for convex sets."""
+        (x,) = self._enter("uniqueness_margin", x)
+        with full_precision(x):
+            return self._uniqueness_margin(x)
 
     def retract(self, x: Tensor, v: Tensor) -> Tensor:
         x, v = self._enter("retract", x, v)
@@ -208,7 +216,7 @@ class ConstraintSet(nn.Module, ABC):
                     f"{self!r}.{method} asked for points whose batch dims go with the {tuple(self.batch)} of its parameters, got "
                     f"{tuple(batch)}. {self._mismatch()}"
                 )
-        return x.expand(*torch.broadcast_shapes(batch, self.batch), *self.shape)
+        return x.expand(*joint_shape(batch, self.batch), *self.shape)
 
     def _flat(self, x: Tensor) -> Tensor:
         return x.flatten(x.dim() - len(self.shape)) if self.shape else x.unsqueeze(-1)
@@ -273,7 +281,7 @@ class ConstraintSet(nn.Module, ABC):
 
     def _joint_batch(self, name: str, batch: tuple[int, ...]) -> tuple[int, ...]:
         try:
-            return tuple(torch.broadcast_shapes(self.batch, batch))
+            return joint_shape(self.batch, batch)
         except RuntimeError:
             raise ValueError(
                 f"{type(self).__name__} asked for parameters whose batch dims go together, got {tuple(batch)} for {name} beside "
@@ -344,6 +352,9 @@ class Manifold(ConstraintSet):
             f"and their products; here tangent(x, y - x) agrees with it to second order in |y - x|."
         )
 
+    def _geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
+        return norm(self._flat(self._log(x, y)))
+
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
         """Where the geodesic of the ambient (Frobenius) metric from x with velocity v is at time 1. Does not project."""
         x, v = self._enter("exp", x, v)
@@ -361,7 +372,9 @@ class Manifold(ConstraintSet):
 
         For rotations this is sqrt(2) times the angle between them: 2.22 for a quarter turn. `SO(n).angle` is the angle.
         """
-        return norm(self._flat(self.log(x, y)))
+        x, y = self._enter("geodesic_distance", x, y)
+        with full_precision(x):
+            return self._geodesic_distance(x, y)
 
     def refine(self, x: Tensor) -> Tensor:
         """One cheap correction for a point that is in M up to rounding; steps end with it."""
@@ -433,6 +446,14 @@ def rounded(value: Tensor, dtype: torch.dtype, towards: int) -> Tensor:
     wrong = (value.detach() - fixed.to(value.dtype)) * towards > 0
     step = torch.where(torch.isfinite(fixed), 0.6 * info.eps * fixed.abs() + info.smallest_normal * info.eps, 0.0)
     return y + towards * torch.where(wrong, step, 0.0)
+
+
+def joint_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that all of them broadcast to. torch.broadcast_shapes imports sympy when first called: half a second."""
+    known = [tuple(s) for s in shapes if len(s)]
+    if not torch.compiler.is_compiling() and all(s == known[0] for s in known):
+        return known[0] if known else ()
+    return tuple(torch.broadcast_shapes(*shapes))
 
 
 def check_size(who: str, *sizes) -> None:

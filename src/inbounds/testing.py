@@ -25,6 +25,7 @@ def check_set(M: ConstraintSet, seed: int = 0, points: int = 64) -> None:
     """
     if not isinstance(M, ConstraintSet):
         raise TypeError(f"check_set asked for a ConstraintSet, got {type(M).__name__}. Write check_set(MySet()).")
+    overrides_hooks_only(M)
     for dtype in (torch.float32, torch.float64):
         case = Case.of(M, dtype, seed, points)
         for law in LAWS:
@@ -33,6 +34,18 @@ def check_set(M: ConstraintSet, seed: int = 0, points: int = 64) -> None:
             for kind, laws in SMOOTH_LAWS:
                 for law in laws if isinstance(M, kind) else ():
                     law(case)
+
+
+def overrides_hooks_only(M: ConstraintSet) -> None:
+    """The public methods of the contract check their input; a set that replaces one of them loses these checks."""
+    for base in (ConstraintSet, Manifold, LieGroup):
+        for name, method in vars(base).items() if isinstance(M, base) else ():
+            public = callable(method) and not name.startswith("_") and not getattr(method, "__isabstractmethod__", False)
+            if public and getattr(type(M), name) is not method:
+                raise LawError(
+                    f"{M!r} breaks a law: public methods are the contract's own, but {type(M).__name__} defines {name}. "
+                    f"Write the hook _{name} instead, which is called with checked input."
+                )
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, rounded, sized
+from ..core import ConstraintSet, joint_shape, rounded, sized
 
 
 class Box(ConstraintSet):
@@ -24,7 +24,7 @@ class Box(ConstraintSet):
         a, b = self._constant("low", low, dims=1, finite=False), self._constant("high", high, dims=1, finite=False)
         if a.dim() and b.dim() and a.shape[-1] != b.shape[-1]:
             raise ValueError(f"Box asked for low and high of one length, got {tuple(a.shape)} and {tuple(b.shape)}.")
-        n = torch.broadcast_shapes(a.shape, b.shape)
+        n = joint_shape(a.shape, b.shape)
         if not n:
             raise ValueError("Box asked for bounds of shape (*batch, n), got two numbers. Write Box([0.0] * n, [1.0] * n).")
         self.shape = (n[-1],)

@@ -31,7 +31,7 @@ class Depends(ConstraintSet):
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.module, self.name = module, name
 
-    def given(self, context: Any) -> ConstraintSet:
+    def _given(self, context: Any) -> ConstraintSet:
         """The set that belongs to an input."""
         M = self.module(context)
         if not isinstance(M, ConstraintSet):

@@ -124,7 +124,7 @@ class Implicit(SolvedSet):
             counts.append(value.numel())
         return counts[0], counts[1]
 
-    def given(self, context: Tensor) -> Implicit:
+    def _given(self, context: Tensor) -> Implicit:
         """The set of a context (*batch, *context): one context per point."""
         if self.context_shape is None:
             raise TypeError(

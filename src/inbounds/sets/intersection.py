@@ -73,11 +73,8 @@ class Intersection(SolvedSet):
     def _violation(self, x):
         return sum(s.violation(x) for s in self.sets)
 
-    def contains(self, x, tol=None, context=None):
+    def _contains(self, x, tol):
         """Every member contains the point."""
-        if context is not None:
-            return self.given(context).contains(x, tol)
-        (x,) = self._enter("contains", x)
         return torch.stack(torch.broadcast_tensors(*(s.contains(x, tol) for s in self.sets))).all(0)
 
     def _tangent(self, x, v):

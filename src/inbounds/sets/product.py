@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, LieGroup, Manifold
+from ..core import ConstraintSet, LieGroup, Manifold, joint_shape
 
 
 class Product(ConstraintSet):
@@ -35,7 +35,7 @@ class Product(ConstraintSet):
         self.sets = torch.nn.ModuleList(sets)
         self.sizes = [math.prod(s.shape) for s in sets]
         self.shape = (sum(self.sizes),)
-        self.batch = tuple(torch.broadcast_shapes(*(s.batch for s in sets)))
+        self.batch = joint_shape(*(s.batch for s in sets))
 
     @property
     def reach(self) -> float | None:
@@ -70,19 +70,15 @@ class Product(ConstraintSet):
     def _violation(self, x):
         return sum(s.violation(p) for s, p in zip(self.sets, self.split(x), strict=True))
 
-    def contains(self, x, tol=None, context=None):
+    def _contains(self, x, tol):
         """Every part contains its share."""
-        if context is not None:
-            return self.given(context).contains(x, tol)
-        (x,) = self._enter("contains", x)
         shares = [s.contains(p, tol) for s, p in zip(self.sets, self.split(x), strict=True)]
         return torch.stack(torch.broadcast_tensors(*shares)).all(0)
 
     def _tangent(self, x, v):
         return self._map("tangent", x, v)
 
-    def uniqueness_margin(self, x):
-        (x,) = self._enter("uniqueness_margin", x)
+    def _uniqueness_margin(self, x):
         return torch.stack([s.uniqueness_margin(p) for s, p in zip(self.sets, self.split(x), strict=True)]).amin(0)
 
     def _sample(self, batch, generator, dtype, device):

@@ -61,8 +61,7 @@ class SE(LieGroup):
         (R, _), (vR, vt) = self.split(x), self.split(v)
         return self.join(self.rotation._tangent(R, vR), vt, 0.0)
 
-    def uniqueness_margin(self, x):
-        (x,) = self._enter("uniqueness_margin", x)
+    def _uniqueness_margin(self, x):
         return self.rotation.uniqueness_margin(self.split(x)[0]) + self._poison(x)[..., 0, 0]
 
     def _exp(self, x, v):

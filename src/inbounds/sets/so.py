@@ -53,9 +53,8 @@ class SO(LieGroup):
     def _tangent(self, x, v):
         return 0.5 * (v - x @ (v.mT @ x))
 
-    def uniqueness_margin(self, x):
+    def _uniqueness_margin(self, x):
         """(s_{n-1} + sign(det) s_n) / sqrt 2."""
-        (x,) = self._enter("uniqueness_margin", x)
         poison = self._poison(x)
         x = torch.where(poison == 0, x, torch.eye(self.n, dtype=x.dtype, device=x.device))
         s = torch.linalg.svdvals(x)

@@ -51,8 +51,8 @@ class Sphere(Manifold):
         u = x / self._cast("radius", x)[..., None]
         return v - u * (u * v).sum(-1, keepdim=True)
 
-    def uniqueness_margin(self, x):
-        return norm(*self._enter("uniqueness_margin", x))
+    def _uniqueness_margin(self, x):
+        return norm(x)
 
     def _exp(self, x, v):
         r = self._cast("radius", x)[..., None]
@@ -72,14 +72,13 @@ class Sphere(Manifold):
         u, length = direction(w)
         lost = length <= 32 * torch.finfo(x.dtype).eps * r  # antipodes: every direction will do
         u = torch.where(lost, self._some_tangent(x), u)
-        return torch.where(far, u * self.geodesic_distance(x, y)[..., None], near)
+        return torch.where(far, u * self._geodesic_distance(x, y)[..., None], near)
 
     def _some_tangent(self, x: Tensor) -> Tensor:
         axis = torch.zeros_like(x).scatter(-1, x.abs().argmin(-1, keepdim=True), 1.0)
         return unit(self._tangent(x, axis))
 
-    def geodesic_distance(self, x, y):
-        x, y = self._enter("geodesic_distance", x, y)
+    def _geodesic_distance(self, x, y):
         return 2 * self._cast("radius", x) * torch.atan2(norm(y - x), norm(y + x))
 
     def origin(self, like):

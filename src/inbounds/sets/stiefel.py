@@ -40,9 +40,8 @@ class Stiefel(Manifold):
         b = x.mT @ v
         return v - 0.5 * x @ (b + b.mT)
 
-    def uniqueness_margin(self, x):
+    def _uniqueness_margin(self, x):
         """s_k, the smallest singular value."""
-        (x,) = self._enter("uniqueness_margin", x)
         poison = self._poison(x)
         return torch.linalg.svdvals(torch.where(poison == 0, x, 0.0))[..., -1] + poison[..., 0, 0]
 
