@@ -87,8 +87,12 @@ class OnTheEdge(ib.Ball):
 
 
 class SwallowsNaN(ib.Ball):
-    def project(self, x):
-        return super().project(torch.nan_to_num(x))
+    """Claims that its formula keeps NaN, which it does not."""
+
+    spreads_nan = True
+
+    def _project(self, x):
+        return super()._project(torch.nan_to_num(x))
 
 
 class GroupExpAsExp(ib.SE):
@@ -108,8 +112,10 @@ class Overwrites(ib.Ball):
 
 
 class ReturnsItsInput(ib.Box):
-    def project(self, x):
-        return x if bool(self.contains(x).all()) else super().project(x)
+    """A view of x, not x itself, which the contract would copy."""
+
+    def _project(self, x):
+        return x.view_as(x) if bool(self.contains(x).all()) else super()._project(x)
 
 
 class WrongFarAway(ib.Ball):
@@ -120,8 +126,8 @@ class WrongFarAway(ib.Ball):
 
 
 class TooMuchMargin(ib.Sphere):
-    def uniqueness_margin(self, x):
-        return super().uniqueness_margin(x) + 0.3
+    def _uniqueness_margin(self, x):
+        return super()._uniqueness_margin(x) + 0.3
 
 
 class WrongDimension(ib.Sphere):
@@ -196,7 +202,7 @@ def test_wrong_sets_are_rejected_by_name(M, law):
 
 
 class Ring(ib.ConstraintSet):
-    """A user's own set, written with public names only: 1 <= |x| <= 2 in the plane."""
+    """A user's own set, three hooks: 1 <= |x| <= 2 in the plane."""
 
     shape, reach = (2,), 1.0
 
@@ -209,11 +215,11 @@ class Ring(ib.ConstraintSet):
         big, small = length * m > 2 - slack, length * m < 1 + slack
         return torch.where(big, (2 - 2 * slack) * u / length, torch.where(small, (1 + 2 * slack) * u / length, x))
 
-    def violation(self, x):
+    def _violation(self, x):
         r = torch.hypot(x[..., 0], x[..., 1])
         return (r - 2).clamp(min=0) + (1 - r).clamp(min=0)
 
-    def tangent(self, x, v):
+    def _tangent(self, x, v):
         r = x.norm(dim=-1, keepdim=True)
         u, tol = x / r, 64 * torch.finfo(x.dtype).eps
         out = (u * v).sum(-1, keepdim=True)

@@ -201,6 +201,7 @@ def test_a_lock_that_cannot_be_is_an_error_of_the_disk(tmp_path, absent):
         pass
 
 
+@pytest.mark.nightly  # both kinds of lock, and kills, are tested above
 def test_without_fcntl_as_on_windows_it_trains_and_survives_a_kill(tmp_path, undisturbed):
     """In the command and its workers there is no module fcntl."""
     when = moment("os.rename", "checkpoint.safetensors", 3, absent="fcntl")

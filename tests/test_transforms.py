@@ -12,14 +12,17 @@ from torch import nn
 import inbounds as ib
 
 FAST = ["Sphere(3)", "SO(3)", "Box"]
+NIGHTLY = pytest.mark.nightly
 # one set for each kernel in make test, every set in make test-all
 KERNELS = ["Sphere(3)", "Ball(3), off centre", "Box", "Simplex(5)", "Halfspace", "Affine", "SecondOrderCone(4)", "SO(2)", "SO(3)"]
 KERNELS += ["SO(4)", "SE(3)", "Stiefel(5, 2)", "PSD(3)", "FixedTracePSD(3)", "BoxMinusBalls, overlapping"]
 KERNELS += ["SphereMinusCaps, overlapping", "Product, set"]
+ONNX = ["Sphere(3)", "Box", "Simplex(5)", "SO(3)", "SE(3)", "BoxMinusBalls, overlapping"]
 
 
-def cases(names):
-    return [n if n in KERNELS else pytest.param(n, marks=pytest.mark.nightly) for n in names]
+def cases(names, chosen=tuple(KERNELS)):
+    """All of them, those that are not chosen in make test-all only."""
+    return [n if n in chosen else pytest.param(n, marks=NIGHTLY) for n in names]
 
 
 def noise(M, *batch, seed=0):
@@ -67,7 +70,7 @@ def test_compile_aot_eager(name):
     check_compiled(name, "aot_eager")
 
 
-@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.nightly) for n in SETS])
+@pytest.mark.parametrize("name", cases(SETS, ["Sphere(3)"]))
 def test_compile_of_vmap(name):
     check_compiled(name, "aot_eager", torch.func.vmap)
 
@@ -105,7 +108,10 @@ def test_forward_mode_under_compile_all(name):
     check_forward_mode(name, second=name != "PSD(3)")  # there torch 2.13 refuses the gradient of a jvp, with an error
 
 
-@pytest.mark.parametrize("make", [lambda: ib.GroupExponential(ib.SE(3)), lambda: ib.Projection(ib.SO(3))], ids=["SE(3)", "SO(3)"])
+TWO_STEPS = [lambda: ib.GroupExponential(ib.SE(3)), pytest.param(lambda: ib.Projection(ib.SO(3)), marks=NIGHTLY)]
+
+
+@pytest.mark.parametrize("make", TWO_STEPS, ids=["SE(3)", "SO(3)"])
 def test_dynamic_shapes(make):
     """Two layers compiled once for every batch size."""
     step = make()
@@ -119,7 +125,7 @@ def test_dynamic_shapes(make):
         f(x).sum().backward()
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", cases(FAST, ["SO(3)"]))
 def test_compile_inductor(name):
     check_compiled_feasible(name, parts=3)
 
@@ -159,7 +165,7 @@ def test_export(name):
     same(program.module()(more), M(more))
 
 
-@pytest.mark.parametrize("name", cases(CLOSED_FORM))
+@pytest.mark.parametrize("name", cases(CLOSED_FORM, ONNX))
 def test_onnx(name, tmp_path):
     """Exported to ONNX and run by onnxruntime on points it has not seen, hard ones among them."""
     import onnxruntime
@@ -208,7 +214,9 @@ def test_bad_rows_under_transforms():
         assert torch.isfinite(y[[0, 1, 3, 4]]).all()
 
 
-@pytest.mark.parametrize("make", [ib.Projection, ib.Exponential, ib.GroupExponential])
+@pytest.mark.parametrize(
+    "make", [pytest.param(ib.Projection, marks=NIGHTLY), pytest.param(ib.Exponential, marks=NIGHTLY), ib.GroupExponential]
+)
 def test_networks_compile_and_export(make):
     step = make(ib.SO(3))
     net = ib.IAA([ib.MLPBlock((3, 3), step.size) for _ in range(2)], step)

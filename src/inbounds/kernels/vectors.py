@@ -33,7 +33,7 @@ def _unit(x: Tensor) -> Tensor:
     if all_rows((length >= torch.finfo(x.dtype).tiny) & (length < math.inf)):
         return x / length
     m = x.abs().amax(-1, keepdim=True)
-    usable = m >= torch.finfo(x.dtype).tiny
+    usable = ~(m < torch.finfo(x.dtype).tiny)  # NaN and infinite entries make a NaN row
     first = torch.zeros_like(x)
     first[..., 0] = 1
     scaled = torch.where(usable, x / torch.where(usable, m, 1.0), first)

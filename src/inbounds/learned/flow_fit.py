@@ -61,8 +61,10 @@ class LearnedFlow(LearnedSet):
         return super()._known() if self.samples is None else self.samples
 
     def _ok(self, z, y):
-        """Moved no further than the displacements trained on."""
-        return torch.isfinite(y).all(-1) & (norm(z - y) <= SPEED * self.flow.T * self.flow.scale)
+        """Moved no further than the displacements trained on, and, where samples are kept, set out within them of a sample."""
+        limit = SPEED * self.flow.T
+        near = torch.ones_like(z[:, 0], dtype=torch.bool) if self.samples is None else self._gap(z / self.flow.scale) <= limit
+        return torch.isfinite(y).all(-1) & (norm(z - y) <= limit * self.flow.scale) & near
 
     def _start(self, net: VelocityNet, z: Tensor) -> Tensor:
         latest = (self._gap(z) * (MARGIN / SPEED)).clamp(max=self.flow.T)
@@ -152,13 +154,16 @@ def _run(training: FlowTraining, tell: Callable[[float, float], Any]) -> None:
 
 
 def _choose(trained: list[FlowTraining], val: Tensor) -> tuple[int, list[float]]:
-    """(which, scores): the best at undoing displacements that all were trained on; inf for those that diverged."""
+    """(which, scores): the best at undoing the largest displacements that one of them was trained on; inf for those that diverged.
+
+    At the smallest radius a network that can only go a short way wins, and fails on points that are farther away.
+    """
     sound = [t for t in trained if math.isfinite(t.best)]
     if not sound:
         raise RuntimeError(
             f"fit_flow: all {len(trained)} velocity networks diverged. Divide the samples by their size, or give a smaller lr."
         )
-    radius = min(t.radius for t in sound)
+    radius = max(t.radius for t in sound)
     points = val[:2_000].float()
     scores = [denoising(t.flow(), points, radius, torch.Generator().manual_seed(0)) if t in sound else math.inf for t in trained]
     return scores.index(min(scores)), scores
