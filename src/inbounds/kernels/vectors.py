@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from .components import less_product
-from .derivative import all_rows, looking, symmetric, with_derivative
+from .derivative import all_rows, forward_mode, looking, symmetric, with_derivative
 
 
 def _length(x: Tensor) -> Tensor:
@@ -48,15 +49,42 @@ def _unit_derivative(x: Tensor, u: Tensor, g: Tensor) -> Tensor:
 _unit_everywhere = symmetric(_unit, _unit_derivative)
 
 
+class _UnitNear(torch.autograd.Function):
+    """`unit` of rows whose length is known, in eager mode: half the kernels of torch's own derivative of x / |x|."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, length: Tensor) -> Tensor:
+        u = x / length
+        ctx.save_for_backward(x, u, length)
+        return u
+
+    @staticmethod
+    def backward(ctx, g: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, u, length = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted, also in x's length
+            return _unit_derivative(x, u, g), None
+        return torch.addcmul(g, u, (u * g) @ _column(u), value=-1).div_(length), None
+
+
+@cache
+def _ones(n: int, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.ones(n, 1, dtype=dtype)
+
+
+def _column(x: Tensor) -> Tensor:
+    """A column of ones: x @ it is the sum over the last dim, which for short rows is much faster than x.sum(-1)."""
+    return _ones(x.shape[-1], x.dtype)
+
+
 def unit(x: Tensor) -> Tensor:
     """x/|x|; at 0 (and denormals) e_1, with zero derivative."""
-    if looking(x) and x.device.type == "cpu" and x.numel():
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        low, high = length.detach().aminmax()
-        if (
-            1e-15 < low.item() and high.item() < 1e15
-        ):  # no square under- or overflows: torch's own derivatives are right, and faster
-            return x / length
+    if looking(x) and x.device.type == "cpu" and x.numel() and not forward_mode():
+        with torch.no_grad():
+            length = ((x * x) @ _column(x)).sqrt_()
+            low, high = length.aminmax()
+        if 1e-15 < low.item() and high.item() < 1e15:  # no square under- or overflows
+            return _UnitNear.apply(x, length)  # pyright: ignore[reportReturnType]
     return _unit_everywhere(x)
 
 

@@ -154,7 +154,7 @@ def _run(training: FlowTraining, tell: Callable[[float, float], Any]) -> None:
 
 
 def _choose(trained: list[FlowTraining], val: Tensor) -> tuple[int, list[float]]:
-    """(which, scores): the best at undoing the largest displacements that one of them was trained on; inf for those that diverged.
+    """(which, scores): the best at undoing the largest displacements that one was trained on; inf for those that diverged.
 
     At the smallest radius a network that can only go a short way wins, and fails on points that are farther away.
     """
