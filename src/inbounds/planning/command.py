@@ -125,7 +125,7 @@ def _for_robot(world: World, radius: float | None) -> World:
     if not (math.isfinite(radius) and radius >= 0):
         raise ValueError(f"--radius asked for a number that is not negative, got {radius:g}.")
     try:
-        return world.grown(radius)
+        return world.for_robot(radius)
     except ValueError as error:
         raise ValueError(f"--radius asked for a robot that fits into the world, got {radius:g}: {error}") from None
 

@@ -34,7 +34,7 @@ class DirectionNet(nn.Module):
         n = world.dim
         self.curved = isinstance(world, SphereWorld)
         self.body = mlp(3 * n + 1, width, width, width, n)
-        low, high = (world.low, world.high) if not self.curved else (-torch.ones(n), torch.ones(n))  # pyright: ignore
+        low, high = world.bounds
         self.register_buffer("middle", (0.5 * (low + high)).float())
         self.register_buffer("span", (0.5 * (high - low)).float())
 

@@ -102,7 +102,7 @@ class Exact:
     def __init__(self, world: World, corner: float | None = None):
         world.need_one("Exact")
         world.need_surface("Exact")
-        self.world, self.inner = world, world.swollen(THICKER * world.unit)
+        self.world, self.inner = world, world.thicker(THICKER * world.unit)
         self.solver, self.contacts = ShortestPaths(self.inner), Contacts(world, 2e-9 * world.scale)
         self.corner = 0.02 * world.unit if corner is None else corner
 
@@ -226,4 +226,4 @@ class Certified:
 def inflated(world: World, step: float | None = None) -> tuple[float, World]:
     """The steps that `Certified` takes, and the world that it takes them in: what a policy is trained on."""
     step = float(world.safe_steps(0.1 * world.unit if step is None else step))
-    return step, world.inflate(step)
+    return step, world.for_chords(step)
