@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from inbounds import planning as pl
-from inbounds.paper.planning import pairs
+from inbounds.paper.figures.planning import pairs
 from inbounds.planning.path import padded
 from inbounds.planning.sides import one_per_row
 

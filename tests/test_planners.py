@@ -312,7 +312,7 @@ def test_roadmaps_among_balls_that_overlap_in_space():
 
 
 def test_the_table_of_the_figure_compares_with_the_way_to_the_target():
-    from inbounds.paper.planning import _rows
+    from inbounds.paper.figures.planning import _rows
 
     world = pl.load_world("rect")
     x, y = blocked_pairs(world, 5, g())
