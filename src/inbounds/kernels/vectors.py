@@ -66,3 +66,14 @@ norm = with_derivative(
     lambda x, n, t: (x * t).sum(-1) * _reciprocal(n),
 )
 norm.__doc__ = "|x| over the last dim; gradient x/|x|, and 0 at 0."
+
+
+def pulled_in(x: Tensor, limit: float | Tensor, center: float | Tensor = 0.0) -> Tensor:
+    """x where |x - center| <= limit, else the point at the distance `limit` on the ray from the center to x.
+
+    From some distance on the direction of x is all that counts, and farther away squares overflow or rounding hides the rest.
+    """
+    away = x - center
+    length = norm(away)[..., None]
+    inside = length <= limit
+    return torch.where(inside, x, center + away * (limit / torch.where(inside, 1.0, length)))

@@ -17,6 +17,7 @@ Progress = Callable[[str, int, int, float], None]  # what, step, of, loss
 
 
 def mlp(*sizes: int) -> nn.Sequential:
+    """Linear layers of these sizes with SiLU between them."""
     layers: list[nn.Module] = []
     for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.SiLU()]

@@ -27,6 +27,7 @@ class Path:
 
     @classmethod
     def of(cls, world: World, points: Tensor, reached: Tensor, fallback: Tensor | None = None) -> Path:
+        """The path through these points, with its clearance and length."""
         points = points.double()
         fallback = torch.zeros_like(reached) if fallback is None else fallback
         return cls(points, world.clearance(points), world.length(points), reached, fallback)

@@ -27,6 +27,8 @@ ROWS = 256  # queries that are searched at once
 
 
 class Planner(Protocol):
+    """What finds ways from starts to targets."""
+
     world: World
 
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:

@@ -188,6 +188,7 @@ class ShortestPaths:
         return length.reshape(x.shape[:-1]), direction.reshape(x.shape)
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """The length of a shortest path, inf where there is no way: (*batch,)."""
         return self.solve(x, y)[0]
 
     def _solve(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -251,6 +251,7 @@ class Lessons:
         return len(self.lengths)
 
     def batch(self, rows: Tensor) -> tuple[Ways, Tensor, Tensor]:
+        """The lessons of these rows: the ways, which obstacles are present, the lengths."""
         w = self.ways
         ways = Ways(w.next[rows], w.there[rows], w.open[rows], w.own[rows], w.others[rows])
         return ways, self.present[rows], self.lengths[rows]
@@ -322,6 +323,7 @@ SHIPPED = File(__file__).with_name("sides.safetensors")
 
 
 def save_sides(net: SideNet, path: str | File) -> None:
+    """Write the network to a safetensors file, which `load_sides` reads."""
     with needed_for("save_sides"):
         from safetensors.torch import save_file
 
