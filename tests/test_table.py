@@ -55,10 +55,8 @@ def test_every_row_predicts_and_constrained_rows_stay_in_the_set(name, row):
         predicted = problem.read(net(pairs.x))
     assert predicted.shape == pairs.y.shape
     worst = float(pairs.set.violation(predicted.double()).max())
-    if row in ("regular", "prob"):
-        assert (worst < 1e-5) == ((name, row) == ("disk", "prob"))  # a mixture of points of a convex set is in it
-    else:
-        assert worst < 1e-5
+    inside = row not in ("regular", "prob") or (name, row) == ("disk", "prob")  # a mixture of points of a convex set is in it
+    assert worst < 1e-5 if inside else worst > 1e-3
 
 
 @pytest.mark.parametrize("row", ["proj-iaa", "exp-iaa", "wide-iaa"])

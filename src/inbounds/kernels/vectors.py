@@ -72,8 +72,8 @@ def pulled_in(x: Tensor, limit: float | Tensor, center: float | Tensor = 0.0) ->
     """x where |x - center| <= limit, else the point at the distance `limit` on the ray from the center to x.
 
     From some distance on the direction of x is all that counts, and farther away squares overflow or rounding hides the rest.
+    Every finite x is allowed, also one whose length is beyond the largest number.
     """
     away = x - center
-    length = norm(away)[..., None]
-    inside = length <= limit
-    return torch.where(inside, x, center + away * (limit / torch.where(inside, 1.0, length)))
+    inside = norm(away)[..., None] <= limit
+    return x if all_rows(inside) else torch.where(inside, x, center + limit * unit(away))
