@@ -17,7 +17,7 @@ OBSTACLE, GLOBE, FREE, BAD = "#9aa3ad", "#eef2f5", "#1f6f8b", "#c1272d"  # of wo
 
 
 def save(fig: Figure, path: Path) -> None:
-    """As a PNG of 256 colours, a third of the size of full colour; the octree keeps rare colours exact."""
+    """Write a PNG of 256 colours, a third of the size of full colour. The octree keeps rare colours exact."""
     with needed_for("Saving pictures"):
         from PIL import Image
 

@@ -20,7 +20,7 @@ from ..train.training import Problem, built
 
 
 def chosen_flow(configs: list[dict], pairs: Pairs, store: Store, euler: int) -> tuple[Flow, float]:
-    """Of the trained velocity networks the one that best undoes the longest displacements, and how long these are.
+    """The one of the trained velocity networks that best undoes the longest displacements, and how long these are.
 
     The longest of all candidates: a network is used on points far from M, too. Short ones alone favour a short T, whose flow
     does not bring far points home (mean violation on the sphere 6.5e-2 to 8.8e-2 for T = 0.5, 1.4e-2 to 2.6e-2 for T = 2).

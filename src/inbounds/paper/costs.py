@@ -48,7 +48,7 @@ def velocity_cost(c: dict) -> float:
 
 
 def _size(velocity: dict) -> float:
-    """Of a velocity network, in units of the paper's."""
+    """The size of a velocity network, in units of the paper's."""
     return velocity["depth"] * velocity["width"] ** 2 / (8 * 256**2)
 
 

@@ -164,7 +164,7 @@ class FinalJob:
         return {"epoch": self.epoch, **dict(zip(self.METRICS, self.found[self.epoch - 1].tolist(), strict=True))}
 
     def _measure(self, predicted: Tensor) -> list[float]:
-        """In float64, on the float32 prediction."""
+        """The metrics of a float32 prediction, computed in float64."""
         p, y, M = predicted.double(), self.y.double(), self.pairs.set
         violation = M.violation(p)
         return [float(v) for v in (mse(p[None], y[None]), mse(M.project(p)[None], y[None]), violation.mean(), violation.max())]

@@ -100,7 +100,7 @@ class Preset:
         epochs: int | None = None,
         decays: tuple[float, ...] | None = None,
     ) -> Preset:
-        """With the same seeds, depths, epochs or decays in every budget."""
+        """The preset with the same seeds, depths, epochs or decays in every budget."""
         asked = {"seeds": seeds, "depths": depths, "epochs": epochs, "decays": decays}
         new = {k: v for k, v in asked.items() if v is not None}
         kinds = {k: v for k, v in vars(self).items() if isinstance(v, Budgets)}

@@ -208,7 +208,7 @@ FULL_WIDTH = 132
 
 
 def show(found: Sequence[Cell], preset: Preset, out=None) -> None:
-    """On the screen; a narrow one gets fewer columns, all of them are in the files."""
+    """Print the table. A narrow screen gets fewer columns; all of them are in the files."""
     with needed_for("Showing the table"):
         from rich.console import Console
         from rich.table import Table
@@ -252,12 +252,12 @@ PROTOCOL_POINTS = 80_000 * 500  # training points of the paper's protocol
 
 
 def share(c: Cell) -> float:
-    """Of the paper's protocol, in training points seen by the chosen network."""
+    """How much of the paper's protocol the chosen network has seen, in training points."""
     return c.steps * c.batch / PROTOCOL_POINTS
 
 
 def furthest(found: Sequence[Cell]) -> list[Cell]:
-    """Of several trainings of a cell the one that went furthest, in the order of the first."""
+    """The training of every cell that went furthest, where there are several, in the order of the first."""
     best: dict[tuple[str, str], Cell] = {}
     for c in found:
         place = (c.dataset, c.row)
@@ -318,7 +318,7 @@ def csv_text(found: Sequence[Cell]) -> str:
 
 
 def _flat(c: Cell) -> dict:
-    """For CSV: values by seed in one field, with spaces between; versions in columns of their own."""
+    """A cell for CSV: values by seed are one field with spaces between, versions have columns of their own."""
     made_by = {k: c.made_by.get(k) for k in ("inbounds", "commit", "torch", "python")}
     flat = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in asdict(c).items() if k != "made_by"}
     return flat | made_by

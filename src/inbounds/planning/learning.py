@@ -25,7 +25,7 @@ def mlp(*sizes: int) -> nn.Sequential:
 
 
 class DirectionNet(nn.Module):
-    """(x, y) -> the unit direction to leave x in, for targets y that x does not see."""
+    """A network that says in which unit direction to leave x, for targets y that x does not see."""
 
     middle: Tensor
     span: Tensor
@@ -99,7 +99,7 @@ def train_direction(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> DirectionNet:
-    """By the squared error of unit directions, on the world as the planner sees it: inflated."""
+    """A network trained by the squared error of unit directions. Give it the world of `inflated`, as the planner sees it."""
     x, y, v = (t.float() for t in shortest_directions(world, pairs, seed, labels))
     torch.manual_seed(seed)
     net = DirectionNet(world)

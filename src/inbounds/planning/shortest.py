@@ -241,7 +241,7 @@ class ShortestPaths:
         return total, out.direction.flatten(-3, -2)
 
     def _onwards(self, from_end: Tensor) -> Tensor:
-        """From the end of each tangent to y, by any others: (*worlds, Q, N)."""
+        """The least length from the end of each tangent to y, by any others: (*worlds, Q, N)."""
         rows = max(1, CHUNK // max(1, from_end.numel()))
         parts = [(b[..., None, :, :] + from_end[..., None, :]).amin(-1) for b in self.between.split(rows, -2)]
         return torch.cat(parts, -1)

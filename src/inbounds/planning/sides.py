@@ -101,7 +101,7 @@ class Frame:
         self.e2 = world.left(x, self.e1)
 
     def of(self, p: Tensor) -> Tensor:
-        """(rows, ..., n) -> (rows, ..., 2)"""
+        """The coordinates of p: (rows, ..., n) -> (rows, ..., 2)."""
         extra = (slice(None), *(None,) * (p.dim() - 2))
         x = self.x[extra].expand(p.shape)
         v = self.world.direction(x, p) * self.world.distance(x, p)[..., None]
@@ -140,11 +140,12 @@ class SideNet(nn.Module):
 
 
 class Around:
-    """Planner: straight to y where y is seen, else the way that the network likes best. Every move is checked in closed form.
+    """A planner that goes straight to y where y is seen, and else the way that the network likes best.
 
-    Chords of the inflated rims miss the true obstacles, tangents are checked. Starts and targets in notches, where obstacles
-    meet, are left and entered by the nearest point outside of the inflated ones. A row without open way, or that does not arrive,
-    is planned again by `fallback`. x, y (rows, n); with a batch of worlds, one per row. step: 0.2 units.
+    Every move is checked in closed form: chords of the thicker rims miss the true obstacles, and tangents are checked. Starts and
+    targets in notches, where obstacles meet, are left and entered by the nearest point outside of the thicker ones. A row without
+    an open way, or that does not arrive, is planned again by `fallback`. x and y have the shape (rows, n); with a batch of worlds
+    there is one per row. The longest chord along a rim is `step`, STEP units unless it is given.
     """
 
     def __init__(
@@ -258,7 +259,7 @@ class Lessons:
 
 
 def lessons(world: World, queries: int, seed: int, step: float | None = None) -> Lessons:
-    """Of a batch of worlds, so many queries in each. Half of the points lie on rims, as those of paths do."""
+    """Lessons from a batch of worlds, so many queries in each. Half of the points lie on rims, as those of paths do."""
     step = STEP * world.unit if step is None else step
     g = torch.Generator().manual_seed(seed)
     n_worlds, m = world.sizes.shape
@@ -291,7 +292,10 @@ def train_sides(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> SideNet:
-    """Cross entropy against the ways of least length, on these worlds; else on random ones with 3 to 8 discs or 1 to 4 caps."""
+    """A network trained by cross entropy against the ways of least length, on these worlds.
+
+    Without worlds it learns from random ones with 3 to 8 discs or 1 to 4 caps.
+    """
     torch.manual_seed(seed)
     net, g = SideNet(), torch.Generator().manual_seed(seed)
     if worlds is not None:
@@ -331,7 +335,7 @@ def save_sides(net: SideNet, path: str | File) -> None:
 
 
 def load_sides(path: str | File = SHIPPED) -> SideNet:
-    """By default the network that comes with the package; `inbounds plan --train FILE` makes it again."""
+    """A network out of a file, by default the one that comes with the package. `inbounds plan --train FILE` makes it again."""
     with needed_for("load_sides"):
         from safetensors import SafetensorError
         from safetensors.torch import load_file

@@ -69,7 +69,7 @@ def publish_json(path: Path, value: Any) -> None:
 
 
 def strict(value: Any) -> Any:
-    """With None for NaN and infinities, which JSON does not know."""
+    """The value with None for NaN and infinities, which JSON does not know."""
     if isinstance(value, dict):
         return {k: strict(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -75,7 +75,7 @@ class Progress:
         return f"{len(self.done)}/{self.total} done, {time_text(time.monotonic() - self.began)} so far, {self.left()}"
 
     def left(self) -> str:
-        """From the share of the guessed work that is done, and how long it took."""
+        """The time that is left, from the share of the guessed work that is done, and how long it took."""
         finished = sum(self.costs[k] for k in self.done) + sum(
             self.costs[k] * c["epoch"] / max(c["epochs"], 1) for k, c in self.current.items()
         )

@@ -30,8 +30,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # (K, rows, ...) outputs and targets 
 TRANSPARENT = (nn.Sequential, nn.ModuleList, nn.Identity, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Softplus, nn.ELU, nn.LeakyReLU)
 HEAVY = (nn.TransformerEncoderLayer, AttentionBlock)
 # Rows at once, by memory: 25 flocks of 10 agents in a layer of 2,048 units are 2 MB, which stay in the cache; 4 such flocks in a
-# flow of 40 Euler steps of 8 x 256 units at each of 9 layers keep 400 MB for the backward pass. benchmarks/stack_blocks.py has the
-# time. Another number changes the last bits of trainings, and so how stored ones go on.
+# flow of 40 Euler steps of 8 x 256 units at each of 9 layers keep 400 MB for the backward pass. benchmarks/stack_blocks.py
+# measures the time. Another number changes the last bits of trainings, and so how stored ones go on.
 LOOPED_ROWS, FLOW_ROWS = 25, 4
 OURS = (IAA, FAA, MLPBlock, Flat, Step, ConstraintSet)
 

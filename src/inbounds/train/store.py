@@ -169,7 +169,7 @@ class Store:
         return own
 
     def configs(self) -> list[dict]:
-        """Of all runs that are here, begun or done, in the order of their keys."""
+        """The configs of all runs that are here, begun or done, in the order of their keys."""
         here = list(self.folder.glob("runs/*/config.json"))
         here += [] if self.shipped is None else list(self.shipped.glob("*/config.json"))
         found = {p.parent.name[-20:]: json.loads(p.read_text()) for p in here}

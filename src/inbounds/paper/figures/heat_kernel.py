@@ -271,7 +271,7 @@ def rms(d: Tensor) -> float:
 
 
 def slope(times: list[float], errors: list[float]) -> float:
-    """Of log error against log t, over t <= SMALL."""
+    """The slope of log error against log t, over t <= SMALL."""
     pairs = [(math.log(t), math.log(d)) for t, d in zip(times, errors, strict=True) if t <= SMALL]
     return statistics.linear_regression(*zip(*pairs, strict=True)).slope
 

@@ -80,7 +80,7 @@ def samples(pairs: Pairs, split: str, most: int) -> Tensor:
 
 
 def fitted(pairs: Pairs, epochs: int) -> Iterator[tuple[str, LearnedSet, float]]:
-    """(method, set, seconds) for every method that is defined; both flows share their network."""
+    """Method, set and seconds for every method that is defined. Both flows share their network."""
     x = samples(pairs, "train", SAMPLES)
     start = time.perf_counter()
     flow = fit_flow(x, epochs=epochs)
