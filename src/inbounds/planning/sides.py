@@ -23,7 +23,7 @@ SOFT = 0.03  # units: of two ways whose lengths differ by less, training calls n
 TINY = 1e-9  # units: a point so near to a rim is on it
 SAME = 1e-6  # radians: rim points so near to each other are one, and rounding does not decide which comes first
 CHORD = 0.995  # of the angle that the longest chord spans: it then clears the true rim by s^2 / (800 R), not by rounding
-STEP = 0.2  # units: the longest chord along a rim; benchmarks/planning_constants.py
+STEP = 0.2  # units: the longest chord along a rim; half and double change nothing in benchmarks/planning_constants.py
 OWN, OTHER = 13, 7  # numbers that describe a way, and every obstacle as seen from it
 TOGETHER = 2**18  # pairs of tangents that are solved at once: some hundred megabytes
 
