@@ -22,7 +22,8 @@ import torch
 
 import inbounds as ib
 from inbounds import data
-from inbounds.paper import models
+from inbounds.paper.names import named
+from inbounds.paper.rows import ROWS as TABLE
 from inbounds.train import Member, Protocol, StackTraining, mse
 
 SEEDS, DEPTHS = 5, (4, 8)
@@ -45,7 +46,7 @@ def train(name: str, pairs, M: ib.ConstraintSet) -> dict[str, dict]:
     found = {row: {"row": row, "mse": [], "violation": 0.0, "seconds": 0.0, "steps": 0} for row in ROWS}
     for depth in DEPTHS:
         seeds = [Member(s) for s in range(SEEDS)]
-        trainings = {row: StackTraining(models.problem(row, pairs, depth, M), protocol, seeds) for row in ROWS}
+        trainings = {row: StackTraining(named(row, TABLE).problem(pairs, depth, M), protocol, seeds) for row in ROWS}
         while not all(t.done for t in trainings.values()):
             for row in ROWS:
                 start = time.process_time()

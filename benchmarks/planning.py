@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from inbounds import planning as pl
-from inbounds.paper.planning import pairs
+from inbounds.paper.figures.planning import pairs
 from inbounds.planning.path import padded
 from inbounds.planning.sides import one_per_row
 
@@ -162,7 +162,7 @@ def unseen(name: str, count: int, discs: tuple[int, int], seconds: float, peers:
     g = torch.Generator().manual_seed(12)
     x, y = (worlds.sample(EACH, generator=g) for _ in range(2))
     shortest = lengths(worlds, x, y)
-    narrow = worlds.grown(CORRIDOR / 2)
+    narrow = worlds.for_robot(CORRIDOR / 2)
     wide = lengths(narrow, *(narrow_points(narrow, t) for t in (x, y)))
     corridor = torch.isfinite(wide)
     x, y, every = x.flatten(0, 1), y.flatten(0, 1), worlds[rows]

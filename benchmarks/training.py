@@ -27,8 +27,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from inbounds import data
-from inbounds.paper import models
-from inbounds.paper.presets import UNDEFINED
+from inbounds.paper.names import named
+from inbounds.paper.rows import ROWS
+from inbounds.paper.units import UNDEFINED
 from inbounds.train import Member, Protocol, StackTraining
 from inbounds.train.planes import rule_of
 
@@ -95,7 +96,7 @@ def peers(x: Tensor, y: Tensor, project) -> dict[str, Callable[[], None]]:
 
 def stacks(row: str, pairs, compiled: bool) -> dict[str, Callable[[], object]]:
     members = [Member(s, wd) for wd in DECAYS for s in range(SEEDS)]
-    problem = models.problem(row, pairs, DEPTH)
+    problem = named(row, ROWS).problem(pairs, DEPTH)
     protocol = Protocol(epochs=10**9, batch=BATCH, every=10**9)
     ways = {"eager": False} | ({"compiled": True} if compiled else {})
     return {name: StackTraining(problem, protocol, members, compile=c).advance for name, c in ways.items()}
@@ -144,7 +145,7 @@ def core_hours(compile: bool, least: float) -> dict:
     for d, row in CELLS:
         if (d, row) in UNDEFINED:
             continue
-        problem, protocol = models.problem(row, sets[d]), Protocol(epochs=10**9, every=10**9)
+        problem, protocol = named(row, ROWS).problem(sets[d]), Protocol(epochs=10**9, every=10**9)
 
         def members(depths, seeds):
             return [Member(s, wd, depth=depth) for depth in depths for wd in DECAYS for s in range(seeds)]
@@ -154,7 +155,7 @@ def core_hours(compile: bool, least: float) -> dict:
             "one stack": [StackTraining(problem, protocol, members(DEPTHS, 1))],
             "one stack, three seeds": [StackTraining(problem, protocol, members(DEPTHS, 3))],
         }
-        if compile and rule_of(models.step_of(row, sets[d].set)).heavy:  # type: ignore[union-attr]
+        if compile and rule_of(named(row, ROWS).step(sets[d].set)).heavy:  # type: ignore[union-attr]
             ways["compiled"] = [StackTraining(problem, protocol, members(DEPTHS, 1), compile=True)]
         taken = {name: round(cpu_ms(t, least), 2) for name, t in ways.items()}
         found[f"{d} {row}"] = taken

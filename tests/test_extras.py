@@ -153,8 +153,8 @@ def imports(tree):
 
 
 # commands, loaded by `inbounds NAME`, which words a missing package itself
-COMMAND_FILES = {"learned/command.py", "paper/heat_kernel.py", "paper/projection.py"}
-COMMAND_FILES |= {"drawing.py", *(f"gallery/{n}.py" for n in ("exhibits", "gallery", "pictures", "shapes"))}
+COMMAND_FILES = {"learned/command.py", "paper/figures/heat_kernel.py", "paper/figures/projection.py"}
+COMMAND_FILES |= {f"gallery/{n}.py" for n in ("exhibits", "gallery", "pictures", "shapes")}
 
 
 def test_every_import_beyond_torch_is_covered():

@@ -6,7 +6,7 @@ import json
 from PIL import Image
 
 from inbounds.cli import main
-from inbounds.paper import projection
+from inbounds.paper.figures import projection
 
 
 def test_projection_writes_a_picture_a_table_and_its_numbers(tmp_path, monkeypatch, capsys):

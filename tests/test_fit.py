@@ -232,7 +232,7 @@ def test_vmap_float32_bad_rows_and_far_away(name):
 def test_the_contract_holds_for_fitted_sets(name):
     ib.check_set(fitted(name))
     p = fitted(name).sample(50, generator=G().manual_seed(0), dtype=torch.float64)
-    assert float((p - EXACT[name](p)).norm(dim=-1).max()) < 1e-9 or name == "disk"
+    assert float((p - EXACT[name](p)).norm(dim=-1).max()) < (0.05 if name == "disk" else 1e-9)  # of a disk the rim is estimated
 
 
 def test_learned_sets_in_every_network_and_step():

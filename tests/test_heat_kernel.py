@@ -17,7 +17,7 @@ from matplotlib.image import imread
 from rich.console import Console
 
 import inbounds as ib
-from inbounds.paper.heat_kernel import (
+from inbounds.paper.figures.heat_kernel import (
     EXAMPLES,
     SAMPLES,
     TIMES,

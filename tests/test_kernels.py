@@ -14,6 +14,7 @@ from inbounds.kernels.so3 import so3_exp, so3_log
 from inbounds.kernels.spectral import density, positive_part, spectral_level, sym
 from inbounds.kernels.stumpff import stumpff
 from inbounds.kernels.sylvester import sylvester
+from inbounds.kernels.vectors import pulled_in
 
 F64 = torch.float64
 
@@ -240,3 +241,18 @@ def test_gradient_does_not_fade_near_the_set():
         x64 = x.detach().double().requires_grad_()
         (exact,) = torch.autograd.grad(nearest_rotation(x64), x64, G.double())
         assert ((g - exact).flatten(1).norm(dim=-1) / exact.flatten(1).norm(dim=-1)).max() < 1e-4
+
+
+@pytest.mark.parametrize("center", [0.0, 0.5])
+def test_far_points_are_pulled_in_along_their_ray(center):
+    """Near points stay, far ones end at the limit in their own direction, from as far as numbers go; derivatives are those."""
+    g = torch.Generator().manual_seed(0)
+    u = torch.nn.functional.normalize(torch.randn(8, 3, generator=g, dtype=torch.float64), dim=-1)
+    near, far = center + 1.9 * u, center + torch.logspace(0.5, 308, 8, dtype=torch.float64)[:, None] * u / u.abs().amax()
+    assert pulled_in(near, 2.0, center) is near
+    assert torch.equal(pulled_in(torch.cat([near, far]), 2.0, center)[:8], near)
+    assert (pulled_in(far, 2.0, center) - (center + 2 * u)).abs().max() < 1e-12
+    largest = torch.full((1, 3), torch.finfo(torch.float64).max, dtype=torch.float64)  # its length is not a number
+    assert (pulled_in(largest, 2.0) - 2 / 3**0.5).abs().max() < 1e-12
+    x = torch.cat([near, center + 7 * u]).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: pulled_in(x, 2.0, center), x)

@@ -48,7 +48,7 @@ def test_figures_and_files_it_names_exist():
 
 
 def test_the_table_it_quotes_is_the_stored_one():
-    from inbounds.paper.presets import DATASETS
+    from inbounds.paper.datasets import DATASETS
     from inbounds.paper.table import protocol_overview, read
 
     results = ROOT / "results"

@@ -11,9 +11,10 @@ from inbounds.learned import Flow, FlowTraining
 from inbounds.learned.flow import VelocityNet
 from inbounds.learned.one_step import Distillation
 from inbounds.paper import open_cell
-from inbounds.paper.cells import chosen_flow, velocity_configs
+from inbounds.paper.cells import chosen_flow
 from inbounds.paper.datasets import _keep
 from inbounds.paper.presets import PRESETS
+from inbounds.paper.units import velocity_configs
 from inbounds.train import Member, Problem, Protocol, StackTraining, mse
 from inbounds.train.files import publish_json, publish_record, publish_tensors, read_record
 from inbounds.train.store import Store, key

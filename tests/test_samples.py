@@ -232,7 +232,7 @@ def test_folders_are_not_files(tmp_path):
         ib.load(tmp_path)
     with pytest.raises(IsADirectoryError, match=r"save asked for a file.*which is a folder.*set\.safetensors"):
         kept("hull").save(tmp_path)
-    assert not list(tmp_path.iterdir()) and not list(tmp_path.parent.glob("*.part"))
+    assert not list(tmp_path.iterdir()) and not list(tmp_path.parent.glob(".*.tmp"))
 
 
 # --- every finite x, and others ------------------------------------------------------------------------------

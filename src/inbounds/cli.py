@@ -12,6 +12,7 @@ from .extras import advice
 
 
 def positive(text: str) -> int:
+    """A whole number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"asked for a whole number >= 1, got {text}")
@@ -19,6 +20,7 @@ def positive(text: str) -> int:
 
 
 def seconds(text: str) -> float:
+    """A finite number of seconds of at least 0."""
     number = float(text)
     if not 0 <= number < float("inf"):
         raise argparse.ArgumentTypeError(f"asked for a number of seconds >= 0, got {text}")
@@ -26,6 +28,7 @@ def seconds(text: str) -> float:
 
 
 def gallery_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds gallery`."""
     parser.add_argument(
         "--out", default="results/gallery", metavar="DIR", help="where pictures and gallery.json go (%(default)s)"
     )
@@ -37,6 +40,7 @@ def gallery_options(parser: argparse.ArgumentParser) -> None:
 
 
 def table_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds table`."""
     parser.add_argument(
         "--preset", choices=("quick", "standard", "paper"), default="quick", help="how long to train (%(default)s)"
     )
@@ -72,11 +76,13 @@ def table_options(parser: argparse.ArgumentParser) -> None:
 
 
 def runs_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds runs`."""
     parser.add_argument("folder", help="a run store such as runs/quick, or a folder of shipped runs such as results/paper")
     parser.add_argument("--prune", action="store_true", help="remove the runs that no finished cell uses, unfinished ones too")
 
 
 def learn_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds learn`."""
     parser.add_argument("points", help="samples of the set, a row each: .npy, .npz or .csv")
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the set goes, e.g. set.safetensors")
     parser.add_argument("--array", metavar="NAME", help="which array of an .npz file (its only one)")
@@ -97,6 +103,7 @@ def learn_options(parser: argparse.ArgumentParser) -> None:
 
 
 def project_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds project`."""
     parser.add_argument("set", help="a file that inbounds learn wrote")
     parser.add_argument("points", help="points to project: .npy, .npz or .csv")
     parser.add_argument("-o", "--out", required=True, metavar="FILE", help="where the projections go: .npy, .npz or .csv")
@@ -104,6 +111,7 @@ def project_options(parser: argparse.ArgumentParser) -> None:
 
 
 def figure_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds figure`."""
     parser.add_argument("name", choices=("projection", "heat-kernel", "planning"), help="which")
     parser.add_argument("--out", default="results/figures", metavar="DIR", help="where it goes (%(default)s)")
     parser.add_argument("--datasets", metavar="NAME,NAME", help="projection: among sphere,disk,so3,cs,protein (all)")
@@ -113,6 +121,7 @@ def figure_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds plan`."""
     parser.add_argument("--world", metavar="FILE", help="rect, rect-overlap, sphere or a JSON file (rect)")
     parser.add_argument("--random", type=int, metavar="SEED", help="a random world of 3 to 8 discs instead")
     parser.add_argument("--from", dest="start", metavar="X,Y", help="start; with a minus sign in front write --from=-1,0,0")
@@ -165,6 +174,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Run a subcommand. Returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     top = parser()
     args = top.parse_args(argv, argparse.Namespace(line=shlex.join(["inbounds", *argv])))

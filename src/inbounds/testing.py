@@ -60,6 +60,7 @@ class Case:
 
     @classmethod
     def of(cls, M: ConstraintSet, dtype: torch.dtype, seed: int, points: int) -> Case:
+        """Test data for M: samples of it, and noise from a hundredth of its size to three times its size around them."""
         g = torch.Generator().manual_seed(seed)
 
         def draw() -> Tensor:
@@ -75,6 +76,7 @@ class Case:
 
     @property
     def eps(self) -> float:
+        """The rounding of the case's dtype."""
         return torch.finfo(self.x.dtype).eps
 
     @property
@@ -84,9 +86,11 @@ class Case:
         return max(own, 64 * math.sqrt(math.prod(self.M.shape)) * self.eps)
 
     def draw(self, *batch: int) -> Tensor:
+        """Normal random numbers in the shape of points of M: (*batch, *shape)."""
         return torch.randn(*batch, *self.M.shape, generator=self.generator, dtype=self.x.dtype)
 
     def size(self, x: Tensor) -> Tensor:
+        """The length of points or vectors: (*batch,)."""
         return norm(self.M._flat(x))
 
     def room(self, y: Tensor) -> Tensor:
@@ -94,16 +98,19 @@ class Case:
         return torch.maximum(self.size(y).clamp(min=self.scale), torch.as_tensor(self.M._scale(y), dtype=y.dtype))
 
     def require(self, ok: Tensor | bool, law: str, detail: str) -> None:
+        """Raise a LawError that names the law unless all is ok."""
         if not bool(torch.as_tensor(ok).all()):
             dtype = str(self.x.dtype).removeprefix("torch.")
             raise LawError(f"{self.M!r} breaks the law '{law}' in {dtype}: {detail}")
 
     def require_most(self, ok: Tensor, law: str, detail: str) -> None:
+        """`require` for laws that may fail in 2 % of the rows, at kinks and medial axes."""
         share = float(ok.double().mean())
         self.require(share >= 0.98, law, f"{detail}, in {100 * (1 - share):.0f} % of the rows")
 
 
 def worst(t: Tensor) -> str:
+    """The largest entry, for messages."""
     return f"{float(t.max()) if t.numel() else 0:.1e}"
 
 
@@ -111,6 +118,7 @@ def worst(t: Tensor) -> str:
 
 
 def keeps_dtype(c: Case) -> None:
+    """project returns the shape that it gets, and computes in the dtype that it gets."""
     y, raw = c.M.project(c.x), c.M._project(c.x)
     c.require(y.dtype == raw.dtype == c.x.dtype, "keeps the dtype", f"project({c.x.dtype}) computed {raw.dtype}.")
     c.require(y.shape == c.x.shape, "keeps the shape", f"project({tuple(c.x.shape)}) returned {tuple(y.shape)}.")
@@ -156,6 +164,7 @@ def is_total(c: Case) -> None:
 
 
 def lands_in_the_set(c: Case) -> None:
+    """project(x) and samples are points of M, including rounding."""
     y = c.M.project(c.x)
     v = c.M.violation(y)
     c.require(v <= c.tol * c.room(y), "lands in M", f"violation of project(x) is {worst(v)}.")
@@ -168,6 +177,7 @@ def lands_in_the_set(c: Case) -> None:
 
 
 def is_idempotent(c: Case) -> None:
+    """project leaves its own results where they are."""
     y = c.M.project(c.x)
     gap = c.size(c.M.project(y) - y)
     c.require(gap <= c.tol * c.size(y).clamp(min=c.scale), "idempotent", f"project moves its own result by {worst(gap)}.")
@@ -238,6 +248,7 @@ def samples_cover_the_set(c: Case) -> None:
 
 
 def keeps_bad_rows_apart(c: Case) -> None:
+    """A row with NaN is mapped to NaN, and the other rows do not see it."""
     x = c.x.clone()
     x[(1, *[0] * len(c.M.shape))] = math.nan
     y = c.M.project(x)
@@ -406,6 +417,7 @@ def exp_is_a_geodesic(c: Case) -> None:
 
 
 def log_inverts_exp(c: Case) -> None:
+    """log(p, exp(p, v)) = v for short tangent vectors v."""
     M, p = c.M, c.p
     assert isinstance(M, Manifold)
     v = M.tangent(p, c.draw(len(p)))
@@ -418,6 +430,7 @@ def log_inverts_exp(c: Case) -> None:
 
 
 def group_laws(c: Case) -> None:
+    """hat and vee, group_exp and group_log, compose and inverse fit together."""
     G, p, q = c.M, c.p, c.p.flip(0)
     assert isinstance(G, LieGroup)
     a = 0.5 * torch.randn(len(p), G.dim, generator=c.generator, dtype=p.dtype)

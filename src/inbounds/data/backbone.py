@@ -43,6 +43,7 @@ class Chain:
 
 
 def check_atoms(atoms: Tensor, who: str) -> None:
+    """Raise a ValueError that names `who` unless the atoms are numbers of shape (*, 3, 3)."""
     if atoms.dim() < 2 or atoms.shape[-2:] != (3, 3) or not atoms.dtype.is_floating_point:
         raise ValueError(
             f"{who} asked for floating point atoms of shape (*, 3, 3), residues x (N, CA, C) x xyz, "
@@ -105,6 +106,7 @@ class Pool:
 
     @classmethod
     def of(cls, chains: Iterable[Chain], bonded: str) -> Pool:
+        """Residues of all chains in one table, without those that are broken; `bonded` says how neighbours are known."""
         if isinstance(chains, (str, os.PathLike)):
             raise TypeError(f"protein asked for chains, got a path. Write chains=load_chains({os.fspath(chains)!r}).")
         atoms, rows, dropped, start = [torch.empty(0, 3, 3)], {}, Counter(), 0
@@ -117,6 +119,7 @@ class Pool:
 
     @property
     def pairs(self) -> int:
+        """The number of bonded pairs."""
         return sum(map(len, self.rows.values()))
 
 

@@ -19,6 +19,7 @@ def disk(sizes: dict[str, int] | None = None, seed: int = 0) -> Pairs:
 
 
 def advect(x: Tensor) -> Tensor:
+    """Where points of the disk are after the spiral has moved them: STEPS projected Euler steps."""
     M = Ball(2)
     F = torch.tensor([[ALPHA, -1.0], [1.0, ALPHA]], dtype=x.dtype)
     for _ in range(STEPS):

@@ -44,6 +44,7 @@ class Pairs:
 
     @property
     def synthetic(self) -> bool:
+        """Whether there is a large test split, as for data that are generated."""
         return "large" in self.splits
 
     def unscaled(self, points: Tensor) -> Tensor:
@@ -62,6 +63,7 @@ class Pairs:
 
 
 def cuts(splits: dict[str, slice]) -> dict[str, tuple[int, int]]:
+    """Splits as plain numbers, for JSON."""
     return {name: (s.start, s.stop) for name, s in splits.items()}
 
 
@@ -82,4 +84,5 @@ def generator(seed: int, *, stream: int = 0) -> torch.Generator:
 
 
 def unit_scale(M: ConstraintSet) -> Tensor:
+    """The scale of data that are left as they are."""
     return torch.ones(M.shape)

@@ -29,6 +29,7 @@ def so3(sizes: dict[str, int] | None = None, seed: int = 0) -> Pairs:
 
 
 def advect(X: Tensor) -> Tensor:
+    """Where rotations are in the end: turned around (1, 1, 1) by the angle of `arrival`."""
     M = SO(3)
     theta = arrival(X)
     axis = X.new_ones(3) / math.sqrt(3)

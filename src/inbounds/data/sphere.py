@@ -47,6 +47,7 @@ def interpolated(field: Tensor, p: Tensor) -> Tensor:
 
 
 def advect(field: Tensor, p: Tensor) -> Tensor:
+    """Where points of the sphere are after the field has moved them: STEPS projected midpoint steps."""
     M = Sphere(3)
     for _ in range(STEPS):
         mid = M.project(p + DT / 2 * M.tangent(p, interpolated(field, p)))

@@ -30,10 +30,12 @@ class Exhibit:
 
     @property
     def text(self) -> str:
+        """The constructor's call, which is the title of the picture."""
         return f"{self.kind.__name__}({', '.join(map(repr, self.args))})"
 
     @property
     def label(self) -> str:
+        """The name in tables and on the overview."""
         return f"{self.kind.__name__}, {self.note}" if self.note else self.text
 
 
@@ -49,6 +51,7 @@ def cone_coordinates(x: Tensor) -> np.ndarray:
 
 
 def disc_coordinates(x: Tensor) -> np.ndarray:
+    """The first two of the three coordinates of a cone."""
     return cone_coordinates(x)[..., :2]
 
 
@@ -58,14 +61,17 @@ def axis_last(x: Tensor) -> np.ndarray:
 
 
 def rotation(x: Tensor) -> tuple[np.ndarray, None]:
+    """The matrices themselves, without offsets."""
     return x.numpy(), None
 
 
 def pose(x: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The rotations and the offsets of homogeneous matrices."""
     return x[..., :3, :3].numpy(), x[..., :3, 3].numpy()
 
 
 def rotation_and_offset(x: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """The rotations and the offsets of flat rows of twelve numbers."""
     return x[..., :9].unflatten(-1, (3, 3)).numpy(), x[..., 9:].numpy()
 
 
@@ -84,11 +90,13 @@ def plain(backdrop: shapes.Backdrop, half: float, says: str, **how) -> Cloud:
 
 
 def world(name: str, args: tuple, says: str) -> Exhibit:
+    """A box minus discs, with a name of its own."""
     picture = plain(shapes.free_plane(*args), 3.3, says, middle=(2, 1.5), count=500, joined=150)
     return Exhibit(f"box-minus-balls-{name}", ib.BoxMinusBalls, args, picture, center=[2, 1.5], note=name)
 
 
 def cone(name: str, kind, size: int, center, axes: tuple[str, str, str], says: str, coords) -> Exhibit:
+    """A cone of matrices or vectors, seen in three coordinates."""
     backdrop = shapes.together(shapes.cone(3), shapes.triad(0.9, axes, aside=(-2.1, -2.1)))
     return Exhibit(
         name,
@@ -100,6 +108,7 @@ def cone(name: str, kind, size: int, center, axes: tuple[str, str, str], says: s
 
 
 def poses(name: str, kind, args: tuple, center, says: str, parts, offsets: bool) -> Exhibit:
+    """Matrices drawn as frames of three arrows, with or without offsets."""
     corner = shapes.triad(0.8, aside=(-2.3, -2.3))
     return Exhibit(
         name,

@@ -27,6 +27,7 @@ REPEATS = 9
 
 
 def run(args) -> int:
+    """`inbounds gallery`. Returns the exit code."""
     try:
         exhibits, out = choose(args.sets), writable(Path(args.out))
     except (ValueError, OSError) as error:
@@ -57,14 +58,17 @@ def choose(names: str | None) -> list[Exhibit]:
 
 
 def known(e: Exhibit) -> set[str]:
+    """The names by which --sets finds an exhibit."""
     return {plain(e.name), plain(e.kind.__name__), plain(e.text)}
 
 
 def plain(name: str) -> str:
+    """A name without case, spaces and signs."""
     return "".join(c for c in name.lower() if c.isalnum())
 
 
 def examine(e: Exhibit, points: int, seed: int) -> tuple[dict, Plate]:
+    """Project noise on an exhibit's set: the row of the table, and what the picture shows."""
     M = e.kind(*e.args)
     noise = torch.randn(points, *M.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     x = torch.as_tensor(e.center, dtype=torch.float64) + e.sigma * noise
@@ -87,6 +91,7 @@ def examine(e: Exhibit, points: int, seed: int) -> tuple[dict, Plate]:
 
 
 def caption(row: dict, points: int) -> str:
+    """What was measured, in a line below the picture."""
     after = f"{tiny(row['after_max_float32'])} float32, {tiny(row['after_max_float64'])} float64"
     return f"violation: {row['before_mean']:.2f} before (mean) \u2192 {after} after (largest of {points:,})"
 
@@ -117,6 +122,7 @@ def micros(work: Callable[[], object]) -> float:
 
 
 def table(rows: list[dict], points: int) -> Table:
+    """The table that is printed."""
     words = f"{points:,} points of noise on each set: violation before (mean) and after projection (max); microseconds per point"
     t = Table(title=words, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
     t.add_column("set")
@@ -131,6 +137,7 @@ def table(rows: list[dict], points: int) -> Table:
 
 
 def conclude(rows: list[dict], points: int, out: Path, console: Console) -> int:
+    """Print the verdict and where the files are. Returns the exit code, 1 if a point is outside."""
     outside = [r["label"] for r in rows if not r["inside"]]
     found = (
         f"NOT inside up to rounding: {', '.join(outside)}" if outside else "every projected point is in its set up to rounding"
@@ -141,6 +148,7 @@ def conclude(rows: list[dict], points: int, out: Path, console: Console) -> int:
 
 
 def write_json(rows: list[dict], args, path: Path) -> None:
+    """Write what was measured, with the command and the machine."""
     options = {"points": args.points, "seed": args.seed, "timing": f"float32, one thread, median of {REPEATS}"}
     record = {
         "command": args.line,

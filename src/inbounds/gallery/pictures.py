@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from mpl_toolkits.mplot3d.art3d import Line3DCollection
 from torch import Tensor
 
-from ..drawing import INK, LAND, NOISE, SECOND, THIRD, save
+from ..drawing import GREY, INK, LAND, NOISE, SECOND, THIRD, save
 from .shapes import EDGE, Backdrop, globe, hidden, screen, towards
 
 COLUMNS = (SECOND, THIRD, LAND)
@@ -39,9 +39,11 @@ class Scene:
 
     @property
     def solid(self) -> bool:
+        """Whether the scene is drawn in three dimensions."""
         return len(self.middle) == 3
 
-    def axes(self, fig: Figure, cell, bare: bool):
+    def axes(self, fig: Figure, cell: Any, bare: bool) -> Any:
+        """Axes for this scene in a cell of the figure; bare ones have no numbers."""
         ax: Any = fig.add_subplot(cell, projection="3d" if self.solid else None)
         for name, m in zip("xyz", self.middle, strict=False):
             getattr(ax, f"set_{name}lim")(m - self.half, m + self.half)
@@ -53,25 +55,29 @@ class Scene:
             ax.set_axis_off()
             return ax
         ax.set_aspect("equal")
-        ax.tick_params(colors="#5a636b", labelsize=9, left=not bare, bottom=not bare, labelleft=not bare, labelbottom=not bare)
+        ax.tick_params(colors=GREY, labelsize=9, left=not bare, bottom=not bare, labelleft=not bare, labelbottom=not bare)
         ax.spines[:].set_color("#c9d0d6")
         return ax
 
     def sees(self, points: np.ndarray) -> np.ndarray:
+        """Which points lie within the frame of the picture."""
         d = points - np.array(self.middle)
         return np.linalg.norm(d, axis=-1) <= self.half if self.solid else np.abs(d).max(-1) <= 0.97 * self.half
 
 
 def flat(x: Tensor) -> np.ndarray:
+    """The numbers themselves, as they are."""
     return x.numpy()
 
 
 def dots(ax, points: np.ndarray, colour: str, size: float, alpha: float, zorder: int) -> None:
+    """Draw points."""
     flat_only = {"depthshade": False} if points.shape[-1] == 3 else {}
     ax.scatter(*points.T, s=size, c=colour, alpha=alpha, lw=0, zorder=zorder, **flat_only)
 
 
 def strokes(ax, start: np.ndarray, stop: np.ndarray, colour: str, width: float, alpha: float, zorder: int) -> None:
+    """Draw straight lines from `start` to `stop`."""
     style = {"colors": colour, "lw": width, "alpha": alpha, "zorder": zorder}
     if not len(start):
         return  # mplot3d refuses an empty collection
@@ -96,6 +102,7 @@ class Cloud(Scene):
     grain: float = 9
 
     def draw(self, ax, x: Tensor, p: Tensor, scale: float) -> None:
+        """Draw noise, its projections and some of the lines between them."""
         self.backdrop(ax)
         a, b = self.coords(x), self.coords(p)
         seen = self.sees(a) & self.sees(b)
@@ -125,6 +132,7 @@ class Frames(Scene):
     legend = FRAME
 
     def draw(self, ax, x: Tensor, p: Tensor, scale: float) -> None:
+        """Draw each matrix as three arrows, before and after projection."""
         if self.backdrop:
             self.backdrop(ax)
         A, R, places = self.chosen(ax, x, p)
@@ -138,6 +146,7 @@ class Frames(Scene):
         dots(ax, places, INK, 10 * scale**2, 1.0, EDGE + 4)
 
     def chosen(self, ax, x: Tensor, p: Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The frames that are drawn, before and after projection, and where they stand."""
         (A, places), (R, _) = self.parts(x), self.parts(p)
         length = np.linalg.norm(A, axis=-2).max(-1)
         if places is None:
@@ -163,6 +172,7 @@ def apart(points: np.ndarray, gap: float) -> list[int]:
 
 
 def lattice(ax, count: int, width: float) -> np.ndarray:
+    """Places in rows and columns that face the eye."""
     side = math.isqrt(count)
     ticks = (np.arange(side) + 0.5) / side - 0.5
     right, up = screen(ax)
@@ -177,6 +187,7 @@ class Pairs(Scene):
     legend = PAIR
 
     def draw(self, ax, x: Tensor, p: Tensor, scale: float) -> None:
+        """Draw pairs of vectors on a globe, before and after projection."""
         globe()(ax)
         A, Q = flat(x), flat(p)
         seen = (np.linalg.norm(A, axis=-2).max(-1) < self.half) & ((towards(ax) @ Q).min(-1) > 0.05)
@@ -204,15 +215,17 @@ class Plate:
 
 
 def key(colours: dict[str, str]) -> list[Line2D]:
+    """The entries of a legend."""
     return [Line2D([], [], color=c, marker="o", ls="", ms=7, label=name) for name, c in colours.items()]
 
 
 def draw_plate(plate: Plate, path: Path) -> None:
+    """Draw one plate with its title, its words and its caption."""
     fig = Figure(figsize=(8, 8), dpi=100, facecolor="white")
     title = textwrap.fill(re.sub(r", (?=[^\[]*\])", ",\u00a0", plate.text), 88)  # no break within the innermost brackets
     size = 14 if len(title) < 50 else 10
     fig.text(0.5, 0.955, title, ha="center", va="center", size=size, family="monospace", weight="bold", color=INK)
-    fig.text(0.5, 0.908, plate.picture.says, ha="center", va="center", size=10.5, color="#5a636b")
+    fig.text(0.5, 0.908, plate.picture.says, ha="center", va="center", size=10.5, color=GREY)
     cell = fig.add_gridspec(1, 1, left=0.07, right=0.93, bottom=0.12, top=0.88)[0]
     ax = plate.picture.axes(fig, cell, bare=False)
     plate.picture.draw(ax, plate.x, plate.p, 1.4)
@@ -224,6 +237,7 @@ def draw_plate(plate: Plate, path: Path) -> None:
 
 
 def draw_overview(plates: list[Plate], path: Path) -> None:
+    """Draw all plates on one page, with a key in the last cell."""
     cols = min(5, len(plates) + 1)
     rows = -(-(len(plates) + 1) // cols)
     fig = Figure(figsize=(3.2 * cols, 3.4 * rows), dpi=100, facecolor="white")

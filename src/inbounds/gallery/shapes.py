@@ -18,6 +18,8 @@ TURN = np.linspace(0, 2 * np.pi, 97)
 
 
 def together(*parts: Backdrop) -> Backdrop:
+    """Several backdrops, one after the other."""
+
     def draw(ax):
         for part in parts:
             part(ax)
@@ -27,11 +29,13 @@ def together(*parts: Backdrop) -> Backdrop:
 
 # --- the plane -----------------------------------------------------------------------------------------------
 def disc(center=(0, 0), radius=1.0, fill: str | None = TINT, edge=INK) -> Backdrop:
+    """A disc, or with fill None a circle."""
     style = {"facecolor": fill or "none", "edgecolor": edge, "lw": 1.2, "zorder": BACK}
     return lambda ax: ax.add_patch(Circle(center, radius, **style))
 
 
 def box(low, high) -> Backdrop:
+    """A filled rectangle."""
     size = np.subtract(high, low)
     return lambda ax: ax.add_patch(Rectangle(low, *size, facecolor=TINT, edgecolor=INK, lw=1.2, zorder=BACK))
 
@@ -174,6 +178,7 @@ def cone(height: float) -> Backdrop:
 
 
 def polygon(corners) -> Backdrop:
+    """A transparent polygon in space."""
     face = {"facecolors": "#9cc3df", "edgecolors": INK, "alpha": 0.35, "lw": 1.2, "zorder": BACK}
     return lambda ax: ax.add_collection3d(Poly3DCollection([np.array(corners, dtype=float)], **face))
 

@@ -94,3 +94,14 @@ norm = with_derivative(
     lambda x, n, t: (x * t).sum(-1) * _reciprocal(n),
 )
 norm.__doc__ = "|x| over the last dim; gradient x/|x|, and 0 at 0."
+
+
+def pulled_in(x: Tensor, limit: float | Tensor, center: float | Tensor = 0.0) -> Tensor:
+    """x where |x - center| <= limit, else the point at the distance `limit` on the ray from the center to x.
+
+    From some distance on the direction of x is all that counts, and farther away squares overflow or rounding hides the rest.
+    Every finite x is allowed, also one whose length is beyond the largest number.
+    """
+    away = x - center
+    inside = norm(away)[..., None] <= limit
+    return x if all_rows(inside) else torch.where(inside, x, center + limit * unit(away))

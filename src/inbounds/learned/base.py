@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import reprlib
 from abc import abstractmethod
@@ -15,12 +14,13 @@ from torch import Tensor
 
 from ..core import ConstraintSet
 from ..extras import needed_for
-from ..kernels.vectors import norm
-from ..sealed import seal, unseal
+from ..files import replace_file, seal_with_header, unseal_with_header
+from ..kernels.vectors import norm, pulled_in
 
 EPS = torch.finfo(torch.float64).eps
 FORMAT = 1  # of the files; a change that old readers cannot read raises it
-FAR = 1e150  # beyond, lengths overflow on the way; the direction is all that counts
+FAR = 1e8  # sizes of a set, about 1/sqrt(eps): farther away rounding hides which of its points is nearer, but for the direction
+LONGEST = 1e150  # beyond, squares of lengths overflow
 
 
 class LearnedSet(ConstraintSet):
@@ -45,14 +45,17 @@ class LearnedSet(ConstraintSet):
     def _foot(self, z: Tensor, eps: float = EPS) -> Tensor: ...
 
     @abstractmethod
-    def tensors(self) -> dict[str, Tensor]: ...
+    def tensors(self) -> dict[str, Tensor]:
+        """The numbers that a copy needs."""
 
     @abstractmethod
-    def spec(self) -> dict[str, Any]: ...
+    def spec(self) -> dict[str, Any]:
+        """The rest of what a copy needs, as plain JSON."""
 
     @classmethod
     @abstractmethod
-    def from_parts(cls, tensors: dict[str, Tensor], spec: dict[str, Any]) -> LearnedSet: ...
+    def from_parts(cls, tensors: dict[str, Tensor], spec: dict[str, Any]) -> LearnedSet:
+        """The set that gave these tensors and this spec."""
 
     def _ok(self, z: Tensor, y: Tensor) -> Tensor:
         return torch.isfinite(y).all(-1)
@@ -70,10 +73,10 @@ class LearnedSet(ConstraintSet):
         return self._foot(self._rows(x), torch.finfo(x.dtype).eps).to(x.dtype).reshape(x.shape)
 
     def _rows(self, x: Tensor) -> Tensor:
-        """x as rows (rows, d) in float64: 0 for those that are not finite, pulled in along their ray beyond FAR."""
+        """x as rows (rows, d) in float64: 0 for those that are not finite, pulled in along their ray beyond LONGEST."""
         z = self._flat(x).reshape(-1, math.prod(self.shape)).double()
         z = torch.where(torch.isfinite(z).all(-1, keepdim=True), z, 0.0)
-        return z * (FAR / z.detach().abs().amax(-1, keepdim=True).clamp(min=FAR))
+        return pulled_in(z, LONGEST)
 
     def _sample(self, batch, generator, dtype, device):
         return self._draw(math.prod(batch), generator).to(device, dtype).reshape(*batch, *self.shape)
@@ -117,10 +120,12 @@ class LearnedSet(ConstraintSet):
 
 
 def is_whole(value: Any, least: int = 0) -> bool:
+    """Whether a value of a file is a whole number of at least that size."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value of a file is a number, and no NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
@@ -134,18 +139,13 @@ HEADER: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def write(path: Path, header: dict, tensors: dict[str, Tensor]) -> None:
-    """Whole or not at all: written beside the path, then renamed."""
+    """Write a file that `read` reads. It is there whole or not at all."""
     need_safetensors()
     if path.is_dir():
         raise IsADirectoryError(f"save asked for a file, got {path}, which is a folder. Write {path / 'set.safetensors'}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save asked for a path in an existing folder, got {path}. Make {path.parent} first.")
-    beside = path.with_name(path.name + ".part")
-    try:
-        beside.write_bytes(seal(tensors, {"inbounds": json.dumps(header)}))
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_file(path, seal_with_header(tensors, header, "inbounds"))
 
 
 def read(path: Path) -> tuple[dict, dict[str, Tensor]]:
@@ -157,9 +157,8 @@ def read(path: Path) -> tuple[dict, dict[str, Tensor]]:
     if not path.is_file():
         raise FileNotFoundError(f"{wrong}, which does not exist.")
     try:
-        tensors, metadata = unseal(path.read_bytes())
-        header = json.loads(metadata.get("inbounds", "null"))
-    except (ValueError, RecursionError) as error:
+        tensors, header = unseal_with_header(path.read_bytes(), "inbounds")
+    except ValueError as error:
         raise ValueError(f"{wrong}, which is not one: {error}.") from None
     if not isinstance(header, dict) or not HEADER.keys() <= header.keys():
         raise ValueError(f"{wrong}: a safetensors file, but without the header of a learned set.")

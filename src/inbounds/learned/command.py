@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 import torch
 
+from ..files import replace_file
 from ..kernels.vectors import norm
 from .base import need_safetensors
 from .fit import fit
@@ -19,6 +21,7 @@ WRONG = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError)  # s
 
 
 def learn(args) -> int:
+    """`inbounds learn`. Returns the exit code."""
     try:
         _writable(Path(args.out), (".safetensors",))
         need_safetensors()  # missed now, not after the fit
@@ -36,6 +39,7 @@ def learn(args) -> int:
 
 
 def project(args) -> int:
+    """`inbounds project`. Returns the exit code."""
     try:
         _writable(Path(args.out), (".npy", ".npz", ".csv"))
         M = load(args.set)
@@ -99,19 +103,15 @@ def _generator(seed: int) -> torch.Generator:
 
 
 def write_points(path: Path, y: np.ndarray) -> None:
-    """Whole or not at all."""
-    beside = path.with_name(path.name + ".part")
-    try:
-        with open(beside, "wb") as file:
-            if path.suffix == ".csv":
-                np.savetxt(file, y.reshape(len(y), -1), delimiter=",", fmt="%.17g")
-            elif path.suffix == ".npz":
-                np.savez(file, points=y)
-            else:
-                np.save(file, y)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    """Write points as .csv, .npz or .npy. The file is there whole or not at all."""
+    file = io.BytesIO()
+    if path.suffix == ".csv":
+        np.savetxt(file, y.reshape(len(y), -1), delimiter=",", fmt="%.17g")
+    elif path.suffix == ".npz":
+        np.savez(file, points=y)
+    else:
+        np.save(file, y)
+    replace_file(path, file.getvalue())
 
 
 def _shaped(x: torch.Tensor, text: str) -> torch.Tensor:

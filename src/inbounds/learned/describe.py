@@ -94,6 +94,7 @@ def _line(c: Candidate, chosen: bool) -> dict[str, Any]:
 
 
 def text(M: LearnedSet, info: dict[str, Any]) -> str:
+    """What was found, in sentences, for `report()`."""
     lines = [
         f"{info['method']}: {info['title']}",
         f"dimension {info['dimension']} in {info['space']} coordinates"

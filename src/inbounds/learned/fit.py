@@ -99,6 +99,7 @@ class Candidate:
     failure: str = ""
 
     def score(self) -> tuple[float, ...]:
+        """The mean of every risk, in the order in which candidates are compared."""
         return tuple(float(r.mean()) for r in self.risk)
 
 
@@ -119,6 +120,7 @@ class Trial:
         self.chosen: Candidate
 
     def run(self, method: str, support: str) -> Trial:
+        """Try every candidate of the method, cheap ones first."""
         data, n = self.data, self.data.w.shape[1]
         dim = tangent_dimension(self.train, self.generator) if n > 1 else n
         self.dim = dim
@@ -156,9 +158,11 @@ class Trial:
 
     # --- candidates --------------------------------------------------------------------------------------
     def algebraic(self, plan: Plan) -> Candidate:
+        """The candidate of a plan of polynomials."""
         return Candidate("algebraic", str(plan), (1, *plan.cost), partial(build, self.data, plan=plan), region=not plan.steps)
 
     def local(self, dim: int) -> list[Candidate]:
+        """Candidates of moving least squares of that dimension: two degrees, several sizes of neighbourhoods."""
         n, N = self.data.w.shape[1], len(self.train)
         found = []
         for degree, factor in ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10)):
@@ -173,6 +177,7 @@ class Trial:
         return self._embed(Local.fit(w, (w.shape[1],), dim, k, degree))
 
     def heat(self, w: Tensor) -> LearnedSet:
+        """A heat kernel fitted to w, in the coordinates of the samples."""
         return self._embed(Heat.fit(w, (w.shape[1],), torch.Generator().manual_seed(0)))
 
     def full(self) -> list[Candidate]:
@@ -188,6 +193,7 @@ class Trial:
 
     # --- judgement ---------------------------------------------------------------------------------------
     def judge(self, c: Candidate) -> None:
+        """Fit a candidate to the training samples and measure it on the others. One that cannot be fitted says why."""
         start = time.perf_counter()
         self.candidates.append(c)
         try:

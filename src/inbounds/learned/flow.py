@@ -17,7 +17,7 @@ from ..kernels.vectors import norm
 from .rk45 import rk45
 
 KEPT = 2**26  # numbers that a walk may keep for its backward pass: 256 MB in float32
-FAR = 1e15  # beyond, LayerNorm's variance overflows in float32; v no longer changes there
+LARGEST = 1e15  # entries are cut there: beyond, LayerNorm's variance overflows in float32; v no longer changes there
 
 
 class VelocityNet(nn.Module):
@@ -40,6 +40,7 @@ class VelocityNet(nn.Module):
         return t.unsqueeze(-1) * self.first.weight[:, -1] + self.first.bias
 
     def at(self, x: Tensor, clock: Tensor) -> Tensor:
+        """The velocity at x, where `clock` is what the first layer makes of the time."""
         h = self._activate(0, F.linear(x, self.first.weight[:, :-1]) + clock)
         for i, layer in enumerate(self.hidden, 1):
             h = self._activate(i, layer(h))
@@ -129,14 +130,14 @@ class Flow(ConstraintSet):
             return self._walk_from(start(net, z), net, z)
         times = torch.arange(self.steps, 0, -1, dtype=z.dtype, device=z.device) * dt
         for clock in net.clock(times).unbind():
-            z = z.sub(net.at(z.clamp(-FAR, FAR), clock), alpha=dt)
+            z = z.sub(net.at(z.clamp(-LARGEST, LARGEST), clock), alpha=dt)
         return z
 
     def _walk_from(self, t0: Tensor, net: VelocityNet, z: Tensor) -> Tensor:
         """Each row from its own time t0 (rows,), in steps of t0/steps."""
         dt = t0 / self.steps
         for k in range(self.steps, 0, -1):
-            z = z - dt[:, None] * net(z.clamp(-FAR, FAR), k * dt)
+            z = z - dt[:, None] * net(z.clamp(-LARGEST, LARGEST), k * dt)
         return z
 
     @torch.no_grad()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..kernels.vectors import norm
 from .base import EPS, LearnedSet
-from .flow import FAR, Flow, VelocityNet
+from .flow import LARGEST, Flow, VelocityNet
 from .flow_training import FlowTraining, denoising
 
 SPEED = 0.5  # |v_n| of the paper: a point that left M at time 0 is at most SPEED t away
@@ -68,7 +68,7 @@ class LearnedFlow(LearnedSet):
 
     def _start(self, net: VelocityNet, z: Tensor) -> Tensor:
         latest = (self._gap(z) * (MARGIN / SPEED)).clamp(max=self.flow.T)
-        back = norm(latest[:, None] * net(z.clamp(-FAR, FAR), latest))
+        back = norm(latest[:, None] * net(z.clamp(-LARGEST, LARGEST), latest))
         return torch.minimum(latest, back * (MARGIN / SPEED))
 
     def _gap(self, z: Tensor) -> Tensor:

@@ -85,11 +85,13 @@ class FlowTraining:
 
     @property
     def done(self) -> bool:
+        """Whether training is over: all epochs are done, or it has not improved for long, or it has diverged."""
         diverged = self.epoch > 0 and not math.isfinite(self.loss)
         return self.epoch >= self.epochs or self.epoch - self.best_epoch >= self.stop_after or diverged
 
     @property
     def lr(self) -> float:
+        """The learning rate at this point of the schedule."""
         return self._adam.param_groups[0]["lr"]
 
     @property

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from ..kernels.derivative import eager, symmetric
-from ..kernels.vectors import norm
-from .base import EPS, LearnedSet
+from ..kernels.vectors import pulled_in
+from .base import EPS, FAR, LearnedSet
 
 KEPT = 20_000  # samples that fit() keeps
 BLOCK = 2**20  # weights held at once: bounds the memory
-FAR = 1e8  # from so many sizes of the set on, only the direction of x decides its weights
 
 
 class Heat(LearnedSet):
@@ -59,9 +58,7 @@ class Heat(LearnedSet):
     def _foot(self, z, eps=EPS):
         mean = self.samples.mean(0)
         size = (self.samples - mean).abs().amax().clamp(min=1e-100)
-        length = norm(z - mean)[:, None]
-        inside = length <= FAR * size
-        z = torch.where(inside, z, mean + (z - mean) * (FAR * size / torch.where(inside, 1.0, length)))
+        z = pulled_in(z, FAR * size, mean)
         if torch.compiler.is_compiling():  # Dynamo does not trace the definition of a Function; the closed form needs none
             return self._mean(z)
         return symmetric(self._mean, self._spread)(z)

@@ -11,10 +11,8 @@ from torch import Tensor
 from ..core import skin
 from ..extras import needed_for
 from ..kernels.derivative import eager
-from ..kernels.vectors import norm, unit
-from .base import EPS, LearnedSet
-
-FAR = 1e8  # in sizes of the hull: beyond, y moves to this distance, where distances to facets can still be told apart
+from ..kernels.vectors import norm, pulled_in, unit
+from .base import EPS, FAR, LearnedSet
 
 
 class Hull(LearnedSet):
@@ -109,8 +107,7 @@ class Hull(LearnedSet):
 
     def _land(self, z: Tensor) -> Tensor:
         """The nearest point of the boundary."""
-        away = norm(z - self.centre)[:, None]
-        y = self.centre + (z - self.centre) * (FAR * self.size / away.clamp(min=FAR * self.size))
+        y = pulled_in(z, FAR * self.size, self.centre)
         nearest = torch.cat([self._nearest(rows) for rows in y.detach().split(self.ROWS)])
         return foot(y, self.facets[nearest], self.normals[nearest])
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..extras import needed_for
 from ..kernels.derivative import all_rows, eager
-from ..kernels.vectors import norm
-from .base import EPS, LearnedSet
+from ..kernels.vectors import norm, pulled_in
+from .base import EPS, FAR, LearnedSet
+from .polynomials import Monomials, monomials_of
 
 CENTRES = 20_000  # patches that fit() keeps
 BLOCK = 2**19  # coefficients, or coordinates of neighbours, held at once: bounds the memory
-FAR = 1e8  # sizes of the set; beyond, x is pulled in along its ray
 WIDE = 1.5  # |s| where a patch ends, in units of its radius
 NEWTON = 12  # steps at most
 ROUNDS = 2  # blends; each moves the foot that the weights of the next are taken at
@@ -41,13 +41,14 @@ class Local(LearnedSet):
     def __init__(self, graphs: Tensor, shape: tuple[int, ...], dim: int, degree: int, blend: int):
         super().__init__(shape)
         self.dim, self.degree, self.blend = int(dim), int(degree), int(blend)
-        want = (len(exponents(dim, degree)), math.prod(self.shape))
+        self._monomials = monomials_of(self.dim, self.degree)
+        want = (Monomials.count(dim, degree), math.prod(self.shape))
         if graphs.dim() != 3 or graphs.shape[1:] != want:
             raise ValueError(
                 f"Local asked for graphs (n, {want[0]}, {want[1]}), got {tuple(graphs.shape)}. Write Local.fit(...)."
             )
         self._constant("graphs", graphs.double())
-        self._constant("slopes", derivatives(dim, degree).to(graphs.device))
+        self._constant("slopes", self._monomials.slopes().to(graphs.device))
         self._constant("centres", self.graphs[:, 0].contiguous())
         self._tree = None
 
@@ -60,7 +61,7 @@ class Local(LearnedSet):
         n = min(N, CENTRES)
         centres = samples[torch.arange(n, device=samples.device) * N // n]
         near = _nearest_samples(samples, centres, neighbours)
-        rows = max(1, BLOCK // (neighbours * max(d, len(exponents(dim, degree)))))
+        rows = max(1, BLOCK // (neighbours * max(d, Monomials.count(dim, degree))))
         parts = zip(centres.split(rows), near.split(rows), strict=True)
         graphs = torch.cat([fit_graphs(samples[i], c, dim, degree) for c, i in parts])
         # patches must cover the centres they are blended with, also where few samples became centres
@@ -88,12 +89,10 @@ class Local(LearnedSet):
         return (self._weights(foot, near)[..., None] * self._feet(x, foot, near)[0]).sum(1)
 
     def _pull(self, z: Tensor) -> Tensor:
-        """x itself, or the point of its ray to the middle of M at 1e8 sizes of M: squares do not overflow there."""
+        """x itself, or the point of its ray to the middle of M at FAR sizes of M."""
         middle = self.centres.mean(0)
         limit = FAR * (self.centres - middle).abs().amax().clamp(min=1e-100)
-        length = norm(z - middle)[:, None]
-        inside = length <= limit
-        return torch.where(inside, z, middle + (z - middle) * (limit / torch.where(inside, 1.0, length)))
+        return pulled_in(z, limit, middle)
 
     def _weights(self, foot: Tensor, near: Tensor) -> Tensor:
         far = (foot[:, None] - self.centres[near]).square().sum(-1)  # (rows, k)
@@ -120,14 +119,14 @@ class Local(LearnedSet):
     def _newton(self, G: Tensor, x: Tensor, foot: Tensor) -> Tensor:
         """argmin_s |x - y(s)|^2 over |s| <= 1.5 by Newton from the foot; where H is not positive definite, Gauss-Newton."""
         J = G[..., 1 : self.dim + 1, :]
-        s = shorten(_apply(J, foot - G[..., 0, :]) / (J.square().sum(-1) + 1e-300), WIDE)
+        s = pulled_in(_apply(J, foot - G[..., 0, :]) / (J.square().sum(-1) + 1e-300), WIDE)
         for _ in range(NEWTON):
             y, J, H = self._expand(G, x, s)
             g = _apply(J, x - y)
             step, definite = eliminate(H, g)
             if not all_rows(definite):
                 step = torch.where(definite[..., None], step, eliminate(J @ J.mT, g)[0])
-            old, s = s, shorten(s + shorten(step, WIDE / 2), WIDE)
+            old, s = s, pulled_in(s + pulled_in(step, WIDE / 2), WIDE)
             if all_rows((s - old).abs().amax(-1) < 1e-8):  # the next step is of the order of its square
                 break
         return s
@@ -135,7 +134,7 @@ class Local(LearnedSet):
     def _expand(self, G: Tensor, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """y(s), J = Dy(s)^T and H = J J^T + sum_j (y - x)_j D^2 y_j(s): (.., d), (.., m, d), (.., m, m)."""
         m, q = self.dim, G.shape[-2]
-        phi = monomials(s, self.degree)
+        phi = self._monomials(s)
         dphi = (phi @ self.slopes).unflatten(-1, (m, q))
         both = torch.cat([phi.unsqueeze(-2), dphi], -2) @ G
         y, J = both[..., 0, :], both[..., 1:, :]
@@ -205,7 +204,7 @@ def _over(Y: Tensor, c: Tensor, T: Tensor, radius: Tensor, degree: int) -> Tenso
     y = (Y - c[:, None]) / radius[..., None]
     s = y @ T
     w = (1 - s.square().sum(-1) / 1.1).clamp(min=1e-3)[..., None]
-    phi = monomials(s, degree)
+    phi = monomials_of(s.shape[-1], degree)(s)
     G = _least_squares(phi * w, phi, y - s @ T.mT)
     G[:, 1 : T.shape[-1] + 1] += T.mT
     G *= radius[..., None]
@@ -234,7 +233,8 @@ def _nearest_samples(samples: Tensor, x: Tensor, k: int) -> Tensor:
     return torch.from_numpy(tree.query(x.cpu().numpy(), k)[1]).to(x.device)
 
 
-def kd_tree(points: Tensor):
+def kd_tree(points: Tensor) -> Any:
+    """A tree that finds nearest points, by scipy."""
     with needed_for("Fitting a set to samples"):
         from scipy.spatial import cKDTree  # pyright: ignore[reportAttributeAccessIssue]
     return cKDTree(points.detach().cpu().numpy())
@@ -245,7 +245,7 @@ def _check(N: int, d: int, dim: int, neighbours: int, degree: int) -> None:
         raise ValueError(f"Local.fit asked for a dimension 1 <= dim < {d} of a set in R^{d}, got {dim}.")
     if not 1 <= degree <= 4:
         raise ValueError(f"Local.fit asked for a degree of 1 to 4, got {degree}.")
-    least = len(exponents(dim, degree)) + 1
+    least = Monomials.count(dim, degree) + 1
     if not least <= neighbours <= N:
         raise ValueError(
             f"Local.fit asked for {least} <= neighbours <= {N}: at least as many as a graph of degree {degree} over R^{dim} has "
@@ -272,8 +272,8 @@ def tangent_dimension(samples: Tensor, generator: torch.Generator | None = None)
     near = _nearest_samples(X, X[:64], most)
     charts = [_chart(X[near[:, :K]]) for K in scales]
     for m in range(1, d):
-        degree = 2 if len(exponents(m, 2)) <= 140 else 1
-        known = [c for c in charts if c[0].shape[1] >= 1.5 * len(exponents(m, degree))]
+        degree = 2 if Monomials.count(m, 2) <= 140 else 1
+        known = [c for c in charts if c[0].shape[1] >= 1.5 * Monomials.count(m, degree)]
         if any(_left_over(y, l, m, degree) < 0.2 for y, l in known):
             return m
     return d
@@ -290,43 +290,10 @@ def _left_over(y: Tensor, l: Tensor, m: int, degree: int) -> float:
     """Median over the charts of max_{j > m} Var(y_j | polynomials of y_1 .. y_m) / l_m."""
     K, spread = y.shape[1], l[:, m - 1]
     s = y[..., :m] / (l[:, None, :m] * (m + 2)).clamp(min=1e-300).sqrt()
-    phi = monomials(s, degree)
+    phi = monomials_of(s.shape[-1], degree)(s)
     rest = y[..., m:] - phi @ _least_squares(phi, phi, y[..., m:])
     left = rest.square().sum(1).amax(-1) / (K - phi.shape[-1])
     return float((left / spread.clamp(min=1e-300)).median())
-
-
-# --- polynomials in s ----------------------------------------------------------------------------------------
-def exponents(m: int, degree: int) -> list[tuple[int, ...]]:
-    """The monomials of m variables as sorted tuples of variables, lowest degree first: (), (0,), (1,), (0, 0), ..."""
-    return [a for p in range(degree + 1) for a in itertools.combinations_with_replacement(range(m), p)]
-
-
-def monomials(s: Tensor, degree: int) -> Tensor:
-    """(.., m) -> (.., q), in the order of exponents()."""
-    m = s.shape[-1]
-    last, starts = [torch.ones_like(s[..., :1])], [0] * m
-    blocks = [*last]
-    for _ in range(degree):
-        # s_j times the monomials of one degree less without a variable before j
-        last = [blocks[-1][..., starts[j] :] * s[..., j : j + 1] for j in range(m)]
-        sizes = [b.shape[-1] for b in last]
-        starts = [0, *itertools.accumulate(sizes)][:m]
-        blocks.append(torch.cat(last, -1))
-    return torch.cat(blocks, -1)
-
-
-def derivatives(m: int, degree: int) -> Tensor:
-    """D (q, m q) with (phi @ D)[j q + a] = d phi_a / d s_j."""
-    table = exponents(m, degree)
-    place = {a: i for i, a in enumerate(table)}
-    D = torch.zeros(len(table), m, len(table), dtype=torch.float64)
-    for i, a in enumerate(table):
-        for j in set(a):
-            rest = list(a)
-            rest.remove(j)
-            D[place[tuple(rest)], j, i] = a.count(j)
-    return D.flatten(1)
 
 
 # --- small linear algebra ------------------------------------------------------------------------------------
@@ -343,11 +310,6 @@ def eliminate(H: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         unit[..., j] = 1
         A = A - (A[..., j] - unit).unsqueeze(-1) * row.unsqueeze(-2)
     return A[..., -1], ok
-
-
-def shorten(s: Tensor, length: float) -> Tensor:
-    """s, or the vector of the given length in its direction."""
-    return s * (length / norm(s).clamp(min=length)).unsqueeze(-1)
 
 
 def _apply(A: Tensor, x: Tensor) -> Tensor:

@@ -74,9 +74,11 @@ class Distillation:
 
     @property
     def done(self) -> bool:
+        """Whether all epochs are done."""
         return self.epoch >= self.epochs
 
     def advance(self) -> dict:
+        """One epoch of training, and its error."""
         g = torch.Generator().manual_seed(1_000_003 * self.seed + self.epoch)
         for i in range(self.batches):
             share = (self.epoch + i / self.batches) / self.epochs
@@ -105,4 +107,5 @@ class Distillation:
         return x, torch.cat([self.flow._walk(part / scale) * scale for part in x.split(Flow.CHUNK)])
 
     def set(self) -> OneStep:
+        """The set whose projection is the network as it is now."""
         return OneStep(self.net, self.flow.shape)

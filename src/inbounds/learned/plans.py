@@ -32,6 +32,7 @@ class Plan:
 
     @property
     def degree(self) -> int:
+        """The highest degree of the plan's equations, 0 if it has none."""
         return max([d for d, _ in self.steps], default=0)
 
     @property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import accumulate, combinations_with_replacement
 
 import torch
 from torch import Tensor
@@ -14,23 +15,13 @@ class Monomials:
 
     def __init__(self, n: int, degree: int):
         self.n, self.degree = n, degree
-        exponents, parents, variables, ends = [(0,) * n], [0], [0], [1]
-        level = [0]
-        for _ in range(degree):
-            following = []
-            for p in level:
-                for j in range(variables[p] if p else 0, n):
-                    following.append(len(exponents))
-                    exponents.append(tuple(e + (i == j) for i, e in enumerate(exponents[p])))
-                    parents.append(p)
-                    variables.append(j)
-            level = following
-            ends.append(len(exponents))
-        self.exponents, self.ends = exponents, ends
-        self._parents, self._variables = torch.tensor(parents), torch.tensor(variables)
+        factors = [combinations_with_replacement(range(n), k) for k in range(degree + 1)]
+        self.exponents = [tuple(a.count(j) for j in range(n)) for level in factors for a in level]
+        self.ends = [self.count(n, k) for k in range(degree + 1)]
 
     @staticmethod
     def count(n: int, degree: int) -> int:
+        """How many monomials of that degree or less n variables have."""
         return math.comb(n + degree, degree)
 
     def __len__(self) -> int:
@@ -38,6 +29,7 @@ class Monomials:
 
     @cached_property
     def index(self) -> dict[tuple[int, ...], int]:
+        """The place of every exponent."""
         return {a: i for i, a in enumerate(self.exponents)}
 
     @cached_property
@@ -53,16 +45,20 @@ class Monomials:
         return a, j, b, factor.double()
 
     def __call__(self, z: Tensor, degree: int | None = None) -> Tensor:
-        """(rows, n) -> (rows, count); up to a lower degree on request."""
-        degree = self.degree if degree is None else degree
-        levels = [torch.ones_like(z[:, :1])]
-        for k in range(1, degree + 1):
-            old, start, stop = self.ends[k - 2] if k > 1 else 0, self.ends[k - 1], self.ends[k]
-            if k == 2:  # z_i z_j for i <= j, by rows of the outer product
-                levels.append(torch.cat([z[:, j : j + 1] * z[:, j:] for j in range(self.n)], 1))
-                continue
-            levels.append(levels[-1][:, self._parents[start:stop] - old] * z[:, self._variables[start:stop]])
-        return torch.cat(levels, 1)
+        """The monomials at z, up to a lower degree on request: (.., n) -> (.., count)."""
+        levels, starts = [torch.ones_like(z[..., :1])], [0] * self.n
+        for _ in range(self.degree if degree is None else degree):
+            # z_j times the monomials of one degree less that have no variable before j
+            parts = [levels[-1][..., starts[j] :] * z[..., j : j + 1] for j in range(self.n)]
+            starts = [0, *accumulate(p.shape[-1] for p in parts)][: self.n]
+            levels.append(torch.cat(parts, -1))
+        return torch.cat(levels, -1)
+
+    def slopes(self) -> Tensor:
+        """D (count, n count) with (m @ D)[j count + a] = d m_a / dz_j for the monomials m at z."""
+        a, j, b, factor = self.lowered
+        D = torch.zeros(len(self), self.n, len(self), dtype=torch.float64)
+        return D.index_put((b, j, a), factor).flatten(1)
 
     def gradients(self, C: Tensor) -> Tensor:
         """Coefficients of all derivatives: C (r, count) -> (r, n, count of one degree less)."""
@@ -78,6 +74,12 @@ class Monomials:
             to = [self.index[tuple(x + y for x, y in zip(a, b, strict=True))] for a in self.exponents[: self.ends[degree]]]
             rows.append(C.new_zeros(len(C), len(self)).index_copy(1, torch.tensor(to), C))
         return torch.cat(rows)
+
+
+@cache
+def monomials_of(n: int, degree: int) -> Monomials:
+    """The monomials of n variables up to a degree, made once."""
+    return Monomials(n, degree)
 
 
 class Polynomials:
@@ -107,11 +109,11 @@ class Polynomials:
         return H.unflatten(0, (len(self), self.n)).permute(0, 3, 1, 2).flatten(2).flatten(0, 1).contiguous()
 
     def values(self, w: Tensor) -> Tensor:
-        """(rows, n) -> (rows, r)"""
+        """p(w): (rows, n) -> (rows, r)."""
         return self.monomials(w / self.scale) @ self.C.mT
 
     def jacobian(self, w: Tensor) -> Tensor:
-        """(rows, r, n)"""
+        """Dp(w): (rows, n) -> (rows, r, n)."""
         m = self.monomials(w / self.scale, max(self.degree - 1, 0))
         return (m @ self._jacobian).unflatten(1, (len(self), self.n))
 

@@ -35,6 +35,7 @@ class Samples:
         return min(1.0, float(self.w.std(0).min()) * self.w.shape[1] ** 0.5)
 
     def lift(self, w: Tensor) -> Tensor:
+        """Points of the samples' subspace in the coordinates of the space around it."""
         return self.center + self.unit * w @ self.frame.mT
 
     @property
@@ -104,6 +105,7 @@ def checked(samples) -> Tensor:
 
 
 def check_generator(generator) -> None:
+    """Raise a TypeError that says what to write unless this is a torch.Generator."""
     if not isinstance(generator, torch.Generator):
         seed = generator if isinstance(generator, int) else 0
         raise TypeError(
@@ -163,6 +165,7 @@ def hull(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
 
 
 def whole(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
+    """The frame of samples that fill the space: nothing is left out."""
     return x.mean(0), torch.eye(x.shape[1], dtype=x.dtype), 0.0, torch.ones(len(x), dtype=torch.bool)
 
 

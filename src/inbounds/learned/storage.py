@@ -61,6 +61,7 @@ def load(path: str | Path) -> LearnedSet:
 
 
 def assemble(header: dict, tensors: dict[str, Tensor]) -> LearnedSet:
+    """The set of a header and its tensors, in eval mode."""
     M = READERS[header["class"]].from_parts(tensors, header["spec"])
     M.info, M.reach = header["info"], header["reach"]
     return M.eval()

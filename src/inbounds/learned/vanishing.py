@@ -23,6 +23,7 @@ class Spectrum:
     scale: Tensor
 
     def take(self, r: int) -> Polynomials:
+        """The r polynomials that vanish best."""
         return Polynomials(self.C[:r], self.monomials, self.scale)
 
     def gaps(self, largest: float) -> list[tuple[int, float]]:

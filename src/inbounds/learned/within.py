@@ -48,6 +48,7 @@ class Within(LearnedSet):
 
     @property
     def dim(self) -> int:
+        """The dimension of the set inside."""
         return int(getattr(self.inner, "dim", self.frame.shape[1]))
 
     def tensors(self) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ import math
 import os
 import socket
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -17,14 +18,17 @@ from ..train.files import StoreError, publish
 from ..train.progress import Progress, relative, time_text
 from ..train.store import Store, key
 from ..train.work import Unit
-from .cells import open_job, units
-from .datasets import export_reference, prepare
+from .datasets import DATASETS, export_reference, prepare
 from .estimate import report
-from .presets import DATASETS, FIT_ROWS, PRESETS, ROWS, UNDEFINED, Preset
+from .jobs import open_job
+from .names import named
+from .presets import PRESETS, Preset
 from .published import OTHER_DATA
+from .rows import ROWS
 from .table import cells, csv_text, groups, json_text, markdown, show
+from .units import UNDEFINED, units
 
-TABLE_ROWS = tuple(r for r in ROWS if r not in FIT_ROWS)  # fitted sets are dear in training: on request
+TABLE_ROWS = tuple(row.name for row in ROWS.values() if not row.asked)
 
 
 class Refused(Exception):
@@ -32,6 +36,7 @@ class Refused(Exception):
 
 
 def run(args) -> int:
+    """`inbounds table`. Returns the exit code: 2 for a bad request, 1 if something failed."""
     try:
         return table(args)
     except (Refused, StoreError, ValueError) as error:
@@ -43,6 +48,7 @@ def run(args) -> int:
 
 
 def table(args) -> int:
+    """Make the data, train what is missing, publish the table."""
     with needed_for("inbounds table"):  # what the lab extra brings is missed now, not after an hour
         import numpy  # noqa: F401
         import rich  # noqa: F401
@@ -50,7 +56,7 @@ def table(args) -> int:
 
     torch.set_num_threads(1)
     datasets, rows = chosen("--datasets", args.datasets, DATASETS), chosen("--models", args.models, ROWS, TABLE_ROWS)
-    preset = PRESETS[args.preset].changed(args.seeds, depths(args.depths), args.epochs, decays(args.decays))
+    preset = named(args.preset, PRESETS).changed(args.seeds, depths(args.depths), args.epochs, decays(args.decays))
     own = user_files(args, datasets)
     reachable(args)
     if all((d, r) in UNDEFINED for d in datasets for r in rows):
@@ -120,6 +126,7 @@ def export(unit: Unit, store: Store, folder: Path) -> None:
 
 
 def publish_table(args, preset: Preset, references: list[dict], rows, store: Store, other: set[str]) -> None:
+    """Write the table as JSON, CSV and Markdown, and print it."""
     found = cells(preset, references, rows, store, other)
     about = {
         "command": args.line,
@@ -146,6 +153,7 @@ def progress_of(config: dict, store: Store) -> str:
 
 
 def connect(args, store: Store) -> Executor:
+    """Where the work is done: processes of this machine, or a Ray cluster."""
     if args.executor == "ray":
         return Ray(store, open_job, args.address)
     return Local(store, open_job, args.workers)
@@ -180,7 +188,8 @@ def agreed(args, preset: Preset, missing: list[Unit], store: Store) -> bool:
     return False
 
 
-def chosen(option: str, text: str | None, known: tuple[str, ...], default: tuple[str, ...] | None = None) -> list[str]:
+def chosen(option: str, text: str | None, known: Collection[str], default: tuple[str, ...] | None = None) -> list[str]:
+    """The names that an option asks for, all of them known. Without text it is the default, or all."""
     names = [t.strip() for t in text.split(",") if t.strip()] if text else list(default or known)
     unknown = [n for n in names if n not in known]
     if unknown or not names:
@@ -189,6 +198,7 @@ def chosen(option: str, text: str | None, known: tuple[str, ...], default: tuple
 
 
 def depths(text: str | None) -> tuple[int, ...] | None:
+    """The depths that --depths asks for."""
     if text is None:
         return None
     try:
@@ -201,6 +211,7 @@ def depths(text: str | None) -> tuple[int, ...] | None:
 
 
 def decays(text: str | None) -> tuple[float, ...] | None:
+    """The weight decays that --decays asks for."""
     if text is None:
         return None
     try:

@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
@@ -18,18 +19,33 @@ from ..data.pairs import SIZES, Pairs, cuts
 from ..sets import SE, SO, Ball, Sphere
 from ..train.files import Damaged, aside, publish, publish_record, publish_tensors, read_record, read_tensors
 from ..train.store import Store, key
-from .presets import DATASETS
+from .names import named
+from .presets import Budget, Budgets
 
-MAKE: dict[str, Callable[..., Pairs]] = {name: getattr(data, name) for name in DATASETS}
-SETS: dict[str, Callable[[], ConstraintSet]] = {
-    "sphere": lambda: Sphere(3),
-    "disk": lambda: Ball(2),
-    "so3": lambda: SO(3),
-    "cs": lambda: SO(3),
-    "flock": lambda: PHASE,
-    "protein": lambda: SE(3),
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset of the table: its set, how it is made, whether its points come in flocks, which budget is for it."""
+
+    name: str
+    title: str
+    set: Callable[[], ConstraintSet]
+    make: Callable[..., Pairs]
+    budget: Callable[[Budgets], Budget]
+    flock: bool = False
+
+
+DATASETS: dict[str, Dataset] = {
+    d.name: d
+    for d in (
+        Dataset("sphere", "Sphere", lambda: Sphere(3), data.sphere, lambda b: b.vector),
+        Dataset("disk", "Disk", lambda: Ball(2), data.disk, lambda b: b.vector),
+        Dataset("so3", "SO(3)", lambda: SO(3), data.so3, lambda b: b.matrix),
+        Dataset("cs", "CS", lambda: SO(3), data.cs, lambda b: b.cs, flock=True),
+        Dataset("flock", "Flock", lambda: PHASE, data.flock, lambda b: b.flock, flock=True),
+        Dataset("protein", "Protein", lambda: SE(3), data.protein, lambda b: b.matrix),
+    )
 }
-FLOCKS = ("cs", "flock")
 T = TypeVar("T")
 DATA_VERSION = 1  # a change in how data are made makes every run on them a new one
 
@@ -39,9 +55,9 @@ def prepare(name: str, store: Store, large: int, folder: str | None = None, chai
 
     A file of the user's folder goes first; protein may be made from the user's chains.
     """
-    own = Path(folder) / f"{name}.npz" if folder else None
+    dataset, own = named(name, DATASETS), Path(folder) / f"{name}.npz" if folder else None
     if own is not None and own.exists():
-        return _keep(load_npz(own, name, SETS[name](), tokens=name in FLOCKS), store)
+        return _keep(load_npz(own, name, dataset.set(), tokens=dataset.flock), store)
     if chains and name == "protein":
         return _keep(protein_of(chains, seed), store)
     sizes = {} if name == "protein" else {"large": large}
@@ -51,7 +67,7 @@ def prepare(name: str, store: Store, large: int, folder: str | None = None, chai
     if reference is None or _sound(_file(reference, store), read_tensors) is None:
         _copy_aside(store.folder / request, read_record)
         # the same recipe gives the same data; elsewhere, sums in another order may change last bits: the name stays
-        reference = _keep(MAKE[name](sizes, seed=seed), store, reference)
+        reference = _keep(dataset.make(sizes, seed=seed), store, reference)
     publish_record(store.folder / request, reference)
     return reference
 
@@ -117,6 +133,7 @@ def _keep(pairs: Pairs, store: Store, reference: dict | None = None) -> dict:
 
 
 def open_pairs(reference: dict, store: Store) -> Pairs:
+    """The dataset of a reference, out of the store."""
     tensors, header = read_tensors(_file(reference, store))
     splits = {name: slice(*cut) for name, cut in header["splits"].items()}
-    return Pairs(reference["name"], SETS[reference["name"]](), **tensors, splits=splits, notes=header["notes"])
+    return Pairs(reference["name"], named(reference["name"], DATASETS).set(), **tensors, splits=splits, notes=header["notes"])

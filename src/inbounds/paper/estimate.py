@@ -14,10 +14,10 @@ from ..train.planes import rule_of
 from ..train.progress import time_text
 from ..train.store import Store
 from ..train.work import Unit
-from . import models
-from .cells import COMPILED, StackJob, compiler
 from .datasets import open_pairs
-from .presets import FLOW_ROWS
+from .jobs import COMPILED, StackJob, compiler
+from .names import named
+from .rows import ROWS, Source
 
 EPOCHS = 2  # timed, after one that warms up
 COMPILED_LAYERS, COMPILED_OUTPUT = 0.4, 0.75  # time of compiled rows, of that of eager ones: steps at every layer, at the output
@@ -44,22 +44,26 @@ def seconds(unit: Unit, store: Store) -> float:
 def _gain(config: dict, job: StackJob, pairs: Pairs) -> float:
     """What compiling the step leaves of the time, of a run that is long enough for it. Measured, see docs/paper.md."""
     steps = job.epochs * math.ceil(job._rows / job.protocol.batch)
-    rule = None if pairs.tokens else rule_of(models.step_of(config["row"], pairs.set))
+    row = named(config["row"], ROWS)
+    rule = None if pairs.tokens else rule_of(row.step(pairs.set))
     if steps < COMPILED or compiler() is None or rule is None or not rule.heavy:
         return 1.0
-    return COMPILED_LAYERS if config["row"].endswith("iaa") else COMPILED_OUTPUT
+    return COMPILED_LAYERS if row.each_layer else COMPILED_OUTPUT
 
 
 def report(missing: Sequence[Unit], store: Store, workers: int) -> list[str]:
     """Lines to print: a row each, what the Flow rows add, the sum."""
     rows: dict[str, float] = {}
+    flows = 0.0
     for unit in missing:
-        flow = unit.config["kind"] in ("velocity", "distil") or unit.config.get("row") in FLOW_ROWS
-        row = "flow rows" if flow else unit.config.get("row", unit.config["kind"])
-        name = f"{unit.config['data']['name']} {row}"
-        rows[name] = rows.get(name, 0.0) + seconds(unit, store)
-    said = [f"  {name:20s} {time_text(s)}" for name, s in rows.items() if "flow" not in name]
-    flows, total = sum(s for name, s in rows.items() if "flow" in name), sum(rows.values())
+        took = seconds(unit, store)
+        if _of_flows(unit.config):
+            flows += took
+        else:
+            name = f"{unit.config['data']['name']} {unit.config.get('row', unit.config['kind'])}"
+            rows[name] = rows.get(name, 0.0) + took
+    said = [f"  {name:20s} {time_text(s)}" for name, s in rows.items()]
+    total = sum(rows.values()) + flows
     if flows:
         said.append(f"  {'Flow rows':20s} {time_text(flows)} (guessed, not measured)")
     said.append(
@@ -68,3 +72,10 @@ def report(missing: Sequence[Unit], store: Store, workers: int) -> list[str]:
         + "). It can be stopped at any time and goes on where it was."
     )
     return said
+
+
+def _of_flows(config: dict) -> bool:
+    """Whether a unit is part of the Flow rows."""
+    if "row" in config:
+        return named(config["row"], ROWS).source is Source.FLOW
+    return config["kind"] in ("velocity", "distil")

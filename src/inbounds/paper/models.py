@@ -1,20 +1,19 @@
-"""The rows of the table as networks. Feed-forward blocks for single points, attention blocks for flocks."""
+"""The networks of the table: feed-forward blocks for single points, attention blocks for flocks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from ..core import ConstraintSet, LieGroup
+from ..core import ConstraintSet, LieGroup, Manifold
 from ..data.pairs import Pairs, generator
-from ..nets import FAA, IAA, AnchorMixture, AttentionBlock, Flat, MLPBlock
+from ..nets import FAA, IAA, AttentionBlock, Flat, MLPBlock
 from ..sets import Euclidean
 from ..steps import Exponential, GroupExponential, Projection, Step
-from ..train.training import Problem, mse
 
 ANCHORS = 100
 HEADS = 3
@@ -25,9 +24,10 @@ WIDE_ATTENTION = {"heads": 4, "dim": 64, "width": 128}
 
 @dataclass(frozen=True)
 class Shape:
-    """Where a network lives: its set, whether points come in groups, the dataset's encoder width, its number of anchors.
+    """Where a network lives: its set M, whether points come in groups, the dataset's encoder width, its number of anchors.
 
-    wide: a practitioner's blocks instead of the paper's, as arguments of AttentionBlock (points in groups) or MLPBlock.
+    `learned` is the set that rows with a learned set project on instead of M. `wide` holds a practitioner's blocks instead of
+    the paper's, as arguments of AttentionBlock (points in groups) or MLPBlock.
     """
 
     M: ConstraintSet
@@ -35,18 +35,26 @@ class Shape:
     width: int = 0
     wide: dict | None = None
     anchors: int = ANCHORS
+    learned: ConstraintSet | None = None
+
+    @property
+    def onto(self) -> ConstraintSet:
+        """The set that projections end on."""
+        return self.M if self.learned is None else self.learned
 
     @property
     def size(self) -> int:
+        """The number of coordinates of a point."""
         return math.prod(self.M.shape)
 
     def block(self, out: int) -> nn.Module:
+        """A block from points to so many numbers per point."""
         if self.tokens:
             return AttentionBlock(self.M.shape, out, **(self.wide or {"heads": HEADS, "width": self.width}))
         return MLPBlock(self.M.shape, out, **(self.wide or {}))
 
     def layers(self, step: Step, depth: int, head: bool = True, project_input: bool = True) -> IAA:
-        """`depth` blocks with the step between them; transformers end with a linear map inside the last step."""
+        """So many blocks with the step between them. Transformers end with a linear map inside the last step."""
         if not (head and self.tokens and not self.wide):
             return IAA([self.block(step.size) for _ in range(depth)], step, project_input=project_input)
         blocks = [self.block(step.size) for _ in range(depth - 1)] + [self.block(self.size)]
@@ -62,57 +70,50 @@ class Shape:
 
 
 def exponential(M: ConstraintSet) -> Step:
-    """On groups the group's, elsewhere the Riemannian exponential."""
-    return GroupExponential(M) if isinstance(M, LieGroup) else Exponential(M)  # type: ignore[arg-type]
+    """The step by the group's exponential on groups, and by the Riemannian one on other manifolds."""
+    if isinstance(M, LieGroup):
+        return GroupExponential(M)
+    if isinstance(M, Manifold):
+        return Exponential(M)
+    raise TypeError(f"An exponential step asked for a set without boundary, got {M!r}. Use Projection({M!r}).")
 
 
-def exp_faa(s: Shape, depth: int) -> FAA:
+# --- networks: (shape, depth) -> module -------------------------------------------------------------------------
+def regular(s: Shape, depth: int) -> nn.Module:
+    """No constraint at all."""
+    return s.regular(depth)
+
+
+def projected_layers(s: Shape, depth: int) -> nn.Module:
+    """IAA: every layer ends on the set."""
+    return s.layers(Projection(s.onto), depth)
+
+
+def flow_layers(s: Shape, depth: int) -> nn.Module:
+    """IAA with a learned flow, which moves points of the set: inputs are in M, and stay where they are, as in the paper."""
+    return s.layers(Projection(s.onto), depth, project_input=False)
+
+
+def exponential_layers(s: Shape, depth: int) -> nn.Module:
+    """IAA by exponentials: every layer moves along the set."""
+    return s.layers(exponential(s.M), depth)
+
+
+def projected_output(s: Shape, depth: int) -> nn.Module:
+    """FAA: the layers are free, the output is projected."""
+    return FAA(s.regular(depth), Projection(s.onto))
+
+
+def exponential_output(s: Shape, depth: int) -> nn.Module:
+    """FAA by an exponential: the layers say how far to move from the input along the set."""
     step = exponential(s.M)
     net = s.regular_to(step.size, depth) if isinstance(step, GroupExponential) or s.tokens else s.regular(depth)
     return FAA(net, step, base=nn.Identity())
 
 
-# row: (shape, depth, learned set) -> network
-NETWORKS: dict[str, Callable[[Shape, int, ConstraintSet | None], nn.Module]] = {
-    "regular": lambda s, depth, flow: s.regular(depth),
-    "proj-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
-    "exp-iaa": lambda s, depth, flow: s.layers(exponential(s.M), depth),
-    # inputs are in M, and a flow is not the identity there: they are left where they are, as in the paper
-    "flow-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth, project_input=False),  # type: ignore[arg-type]
-    "prob": lambda s, depth, flow: s.regular_to(s.anchors, depth),
-    "proj-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
-    "exp-faa": lambda s, depth, flow: exp_faa(s, depth),
-    "flow-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(flow)),  # type: ignore[arg-type]
-    "fit-iaa": lambda s, depth, flow: s.layers(Projection(flow), depth),  # type: ignore[arg-type]
-    "fit-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(flow)),  # type: ignore[arg-type]
-    "wide-faa": lambda s, depth, flow: FAA(s.regular(depth), Projection(s.M)),
-    "wide-iaa": lambda s, depth, flow: s.layers(Projection(s.M), depth),
-}
-
-
-def step_of(row: str, M: ConstraintSet) -> Step:
-    """The step that costs most in a row whose set is a formula: at every layer of IAA rows, at the output of FAA rows."""
-    kind, _, _ = row.partition("-")
-    return exponential(M) if kind == "exp" else Projection(M if kind in ("proj", "wide") else Euclidean(*M.shape))
-
-
-def wide_blocks(tokens: bool) -> dict:
-    return dict(WIDE_ATTENTION) if tokens else {"width": WIDE}
-
-
-def knobs(name: str, row: str) -> dict:
-    """The numbers above that shape a row's blocks: part of a run's name, so that a change makes a new run."""
-    if row == "prob":
-        return {"anchors": ANCHORS, "width": WIDTH.get(name)}
-    if row.startswith("wide"):
-        return wide_blocks(name in WIDTH)
-    return {"heads": HEADS, "width": WIDTH[name]} if name in WIDTH else {}
-
-
-def build(row: str, pairs: Pairs, depth: int, flow: ConstraintSet | None) -> nn.Module:
-    width, wide = WIDTH.get(pairs.name, 256), wide_blocks(bool(pairs.tokens)) if row.startswith("wide") else None
-    shape = Shape(pairs.set, bool(pairs.tokens), width, wide, anchors=len(anchors(pairs)))
-    return NETWORKS[row](shape, depth, flow)
+def anchored(s: Shape, depth: int) -> nn.Module:
+    """The probabilistic baseline: a score for each of the anchors."""
+    return s.regular_to(s.anchors, depth)
 
 
 def anchors(pairs: Pairs) -> Tensor:
@@ -135,7 +136,8 @@ class AnchorError(torch.autograd.Function):
         return square - 2 * chosen + 1
 
     @staticmethod
-    def backward(ctx, g: Tensor):  # type: ignore[override]
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:
+        (g,) = grads
         p, label, square, chosen = ctx.saved_tensors
         gp = p * (2 * g)[..., None]
         slope = gp * (p + (chosen - square)[..., None])
@@ -143,18 +145,11 @@ class AnchorError(torch.autograd.Function):
         return slope.scatter_(-1, at, slope.gather(-1, at) - gp.gather(-1, at)), None
 
 
-def problem(row: str, pairs: Pairs, depth: int = 4, flow: ConstraintSet | None = None) -> Problem:
-    """What a row learns on a dataset. depth: of members that do not name one."""
-    (x, y), (x_val, y_val) = pairs["train"], pairs["val"]
+def anchor_error(logits: Tensor, label: Tensor) -> Tensor:
+    """The mean `simplex_error` of every model of a stack: (K, rows, ..., anchors), (K, rows, ...) -> (K,)."""
+    return cast(Tensor, AnchorError.apply(logits, label)).flatten(1).mean(1)
 
-    def fresh(depth: int = depth) -> nn.Module:
-        return build(row, pairs, depth, flow)
 
-    if row != "prob":
-        return Problem(fresh, x, y, x_val, y_val, mse, lambda output: output)
-    mixture = AnchorMixture(nn.Identity(), anchors(pairs))
-
-    def loss(logits: Tensor, label: Tensor) -> Tensor:
-        return AnchorError.apply(logits, label).flatten(1).mean(1)  # type: ignore[union-attr]
-
-    return Problem(fresh, x, mixture.label(y), x_val, y_val, loss, mixture.read)
+def wide_blocks(tokens: bool) -> dict:
+    """The arguments of the wide rows' blocks."""
+    return dict(WIDE_ATTENTION) if tokens else {"width": WIDE}

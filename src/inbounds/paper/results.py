@@ -15,10 +15,11 @@ from ..kernels.vectors import norm
 from ..nets import FAA, IAA
 from ..train.store import Run, Store, key
 from ..train.training import Problem
-from . import models
 from .cells import Choice, choose, learned_set, trained_net
-from .datasets import MAKE, open_pairs
-from .presets import DATASETS, PRESETS, ROWS
+from .datasets import DATASETS, open_pairs
+from .names import named
+from .presets import PRESETS
+from .rows import ROWS
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class TrainedCell:
 
     @cached_property
     def choice(self) -> Choice:
+        """The depth and weight decay that the table chose, and where its seeds are."""
         return choose(self.config, self._store)
 
     @cached_property
@@ -55,13 +57,14 @@ class TrainedCell:
         try:
             return open_pairs(self.config["data"], self._store)
         except FileNotFoundError:
-            sizes = {} if self.dataset == "protein" else {"large": PRESETS["paper"].large}
-            return MAKE[self.dataset](sizes, seed=0)
+            sizes = {} if self.dataset == "protein" else {"large": named("paper", PRESETS).large}
+            return named(self.dataset, DATASETS).make(sizes, seed=0)
 
     @cached_property
     def _problem(self) -> Problem:
         stack = self.choice.places[0][0]
-        return models.problem(self.row, self.data, flow=learned_set(stack, self.data, self._store, test=True))
+        learned = learned_set(stack, self.data, self._store, test=True)
+        return named(self.row, ROWS).problem(self.data, learned=learned)
 
     @cached_property
     def nets(self) -> list[nn.Module]:

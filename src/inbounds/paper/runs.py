@@ -11,8 +11,8 @@ from ..train.files import read_tensors
 from ..train.lock import Busy
 from ..train.progress import time_text
 from ..train.store import Run, Store, key
-from .cells import name_of
 from .results import open_store
+from .units import name_of
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ def _line(config: dict, store: Store, used: bool) -> Line:
 
 
 def run(args) -> int:
+    """`inbounds runs`. Returns the exit code."""
     try:
         store = open_store(args.folder)
     except FileNotFoundError as error:

@@ -13,26 +13,16 @@ from dataclasses import asdict, dataclass, field
 from ..extras import needed_for
 from ..train.files import strict
 from ..train.store import Store
-from .cells import Catalogue, final_config, learned_configs, stack_configs
-from .presets import FIT_ROWS, FLOW_ROWS, UNDEFINED, Preset
+from .datasets import DATASETS
+from .names import named
+from .presets import Preset
 from .published import OTHER_DATA, PUBLISHED
+from .rows import ROWS, Source
+from .units import UNDEFINED, Catalogue, final_config, learned_configs, stack_configs
 
 FEASIBLE = 1e-5  # a row whose worst test violation is below predicts points of the set, to float32 rounding
-TITLES = {
-    "regular": "Regular",
-    "proj-iaa": "Proj IAA",
-    "exp-iaa": "Exp IAA",
-    "flow-iaa": "Flow IAA",
-    "prob": "Prob",
-    "proj-faa": "Proj FAA",
-    "exp-faa": "Exp FAA",
-    "flow-faa": "Flow FAA",
-    "wide-faa": "Wide FAA",
-    "wide-iaa": "Wide IAA",
-    "fit-iaa": "Fit IAA",
-    "fit-faa": "Fit FAA",
-}
-SETS = {"sphere": "Sphere", "disk": "Disk", "so3": "SO(3)", "cs": "CS", "flock": "Flock", "protein": "Protein"}
+TITLES = {row.name: row.title for row in ROWS.values()}
+SETS = {dataset.name: dataset.title for dataset in DATASETS.values()}
 
 
 @dataclass(frozen=True)
@@ -76,8 +66,8 @@ def cells(
     """Every finished cell; `other`: datasets that are not the data of the published numbers."""
     found, there = [], Catalogue(store)
     for reference in references:
-        for row in rows:
-            if (reference["name"], row) in UNDEFINED:
+        for row in [named(row, ROWS) for row in rows]:
+            if (reference["name"], row.name) in UNDEFINED:
                 continue
             stacks = stack_configs(preset, reference, row, learned_configs(preset, reference, row), there)
             result = store.run(final_config(preset, reference, row, stacks)).result
@@ -126,6 +116,7 @@ def _cell(r: dict, seconds: float, other: bool, fingerprint: str) -> Cell:
 
 
 def number(value: float | None) -> str:
+    """A number in three digits: "-" if there is none, "none" for NaN."""
     if value is not None and math.isnan(value):
         return "none"
     return "-" if value is None else "0" if value == 0 else f"{value:.2e}".replace("e-0", "e-").replace("e+00", "")
@@ -171,6 +162,7 @@ def line(c: Cell) -> tuple[str, ...]:
 
 
 def notes(found: Sequence[Cell], preset: Preset) -> list[str]:
+    """What a reader has to know about these cells, in sentences."""
     said = [f"Preset {preset.name}: {preset.label}." if preset.label else f"Preset {preset.name}."]
     said.append(
         "loss: test MSE, mean over coordinates, then over seeds; +-: standard deviation over seeds; violation: the paper's "
@@ -198,14 +190,16 @@ def notes(found: Sequence[Cell], preset: Preset) -> list[str]:
         )
     if any(c.dataset == "disk" for c in found):
         said.append("Disk: the exponential rows are undefined, as the disk has a boundary.")
-    if any(c.row in FIT_ROWS for c in found):
+    sources = {named(c.row, ROWS).source for c in found}
+    if Source.FIT in sources:
         said.append("Fit rows: the set was fitted to the training targets (inbounds.fit); violation is of the true set.")
-    if any(c.row in FLOW_ROWS for c in found):
+    if Source.FLOW in sources:
         said.append("Flow rows: Euler steps in training, RK45 at test time, hence fewer test points.")
     return said
 
 
 def groups(found: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells of every dataset."""
     return {name: [c for c in found if c.dataset == name] for name in dict.fromkeys(c.dataset for c in found)}
 
 
@@ -214,7 +208,7 @@ FULL_WIDTH = 132
 
 
 def show(found: Sequence[Cell], preset: Preset, out=None) -> None:
-    """On the screen; a narrow one gets fewer columns, all of them are in the files."""
+    """Print the table. A narrow screen gets fewer columns; all of them are in the files."""
     with needed_for("Showing the table"):
         from rich.console import Console
         from rich.table import Table
@@ -258,12 +252,12 @@ PROTOCOL_POINTS = 80_000 * 500  # training points of the paper's protocol
 
 
 def share(c: Cell) -> float:
-    """Of the paper's protocol, in training points seen by the chosen network."""
+    """How much of the paper's protocol the chosen network has seen, in training points."""
     return c.steps * c.batch / PROTOCOL_POINTS
 
 
 def furthest(found: Sequence[Cell]) -> list[Cell]:
-    """Of several trainings of a cell the one that went furthest, in the order of the first."""
+    """The training of every cell that went furthest, where there are several, in the order of the first."""
     best: dict[tuple[str, str], Cell] = {}
     for c in found:
         place = (c.dataset, c.row)
@@ -304,6 +298,7 @@ def read(texts: Sequence[str]) -> list[Cell]:
 
 
 def markdown(found: Sequence[Cell], preset: Preset) -> str:
+    """The whole table as a Markdown page."""
     text = [f"# Table 1, preset {preset.name}", "", overview(found), "Struck out: the predictions are not in the set.", ""]
     for name, members in groups(found).items():
         text += [f"## {SETS[name]}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
@@ -313,6 +308,7 @@ def markdown(found: Sequence[Cell], preset: Preset) -> str:
 
 
 def csv_text(found: Sequence[Cell]) -> str:
+    """The cells as CSV, a line each."""
     buffer = io.StringIO()
     rows = [_flat(c) for c in found]
     writer = csv.DictWriter(buffer, list(rows[0]) if rows else list(Cell.__dataclass_fields__), lineterminator="\n")
@@ -322,11 +318,12 @@ def csv_text(found: Sequence[Cell]) -> str:
 
 
 def _flat(c: Cell) -> dict:
-    """For CSV: values by seed in one field, with spaces between; versions in columns of their own."""
+    """A cell for CSV: values by seed are one field with spaces between, versions have columns of their own."""
     made_by = {k: c.made_by.get(k) for k in ("inbounds", "commit", "torch", "python")}
     flat = {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in asdict(c).items() if k != "made_by"}
     return flat | made_by
 
 
 def json_text(found: Sequence[Cell], about: dict) -> str:
+    """The cells as JSON, below what is said about all of them."""
     return json.dumps(strict({**about, "cells": [asdict(c) for c in found]}), indent=1) + "\n"

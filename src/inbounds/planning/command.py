@@ -31,6 +31,7 @@ OPTIONS = {"Use Roadmap(world)": "Use --planner roadmap", "pass snap=True": "add
 
 
 def run(args) -> int:
+    """`inbounds plan`. Returns the exit code."""
     try:
         return train(args) if args.train is not None else plan(args)
     except (ValueError, OSError) as error:
@@ -42,6 +43,7 @@ def run(args) -> int:
 
 
 def plan(args) -> int:
+    """Plan the paths that the options ask for, print what was found, write the files."""
     true = _world(args)
     out = _picture(args, true)
     world = _for_robot(true, args.radius)
@@ -125,7 +127,7 @@ def _for_robot(world: World, radius: float | None) -> World:
     if not (math.isfinite(radius) and radius >= 0):
         raise ValueError(f"--radius asked for a number that is not negative, got {radius:g}.")
     try:
-        return world.grown(radius)
+        return world.for_robot(radius)
     except ValueError as error:
         raise ValueError(f"--radius asked for a robot that fits into the world, got {radius:g}: {error}") from None
 

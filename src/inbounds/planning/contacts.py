@@ -39,5 +39,5 @@ class Contacts:
         w = self.world
         if beyond:
             b = w.move(b, -1e-11 * w.scale * w.direction(b, a))
-        p, q, closed = (w._spread(t, a.dim() - w.centers.dim() + 1) for t in (self.first, self.second, self.closed))
+        p, q, closed = (w.per_query(t, a) for t in (self.first, self.second, self.closed))
         return (w.crosses(a[..., None, :], b[..., None, :], p, q) & closed).any(-1)

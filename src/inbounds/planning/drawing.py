@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from pathlib import Path as File
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..drawing import BAD, FREE, GLOBE, OBSTACLE
 from ..extras import needed_for
 from .path import Path
 from .worlds import BoxWorld, SphereWorld, World
 
-OBSTACLE, FREE, BAD = "#9aa3ad", "#1f6f8b", "#c1272d"
 VIEW = (22, -12)  # elevation, azimuth in degrees
 
 
 def draw(world: World, path: Path, out: File, title: str = "", targets: Tensor | None = None) -> None:
+    """Write a picture of the world and the paths."""
     with needed_for("Drawing paths"):
         import matplotlib
 
@@ -61,7 +63,7 @@ def animate(world: World, path: Path, out: File, seconds: float = 4.0, targets: 
     plt.close(figure)
 
 
-def panel(figure, position: int, world: World, title: str):
+def panel(figure: Any, position: int, world: World, title: str) -> Any:
     """Axes with the world on them."""
     if isinstance(world, BoxWorld):
         return _plane(figure, position, world, title)
@@ -94,7 +96,7 @@ def _sphere(figure, position: int, world: SphereWorld, title: str):
     axes = figure.add_subplot(position, projection="3d", computed_zorder=False)
     t, p = torch.linspace(0, math.pi, 40), torch.linspace(0, 2 * math.pi, 80)
     grid = torch.stack([t.sin()[:, None] * p.cos(), t.sin()[:, None] * p.sin(), t.cos()[:, None].expand(40, 80)])
-    axes.plot_surface(*grid.numpy(), color="#eef2f5", alpha=0.35, linewidth=0, zorder=0)
+    axes.plot_surface(*grid.numpy(), color=GLOBE, alpha=0.35, linewidth=0, zorder=0)
     for c, r in zip(world.centers, world.sizes, strict=True):
         a, s = torch.linspace(0, 1, 14, dtype=torch.float64), torch.linspace(0, 2 * math.pi, 60, dtype=torch.float64)
         cap = world.rim_point(c.expand(14, 60, 3), (a * r)[:, None].expand(14, 60), s.expand(14, 60))

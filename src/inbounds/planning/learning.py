@@ -17,6 +17,7 @@ Progress = Callable[[str, int, int, float], None]  # what, step, of, loss
 
 
 def mlp(*sizes: int) -> nn.Sequential:
+    """Linear layers of these sizes with SiLU between them."""
     layers: list[nn.Module] = []
     for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.SiLU()]
@@ -24,7 +25,7 @@ def mlp(*sizes: int) -> nn.Sequential:
 
 
 class DirectionNet(nn.Module):
-    """(x, y) -> the unit direction to leave x in, for targets y that x does not see."""
+    """A network that says in which unit direction to leave x, for targets y that x does not see."""
 
     middle: Tensor
     span: Tensor
@@ -34,7 +35,7 @@ class DirectionNet(nn.Module):
         n = world.dim
         self.curved = isinstance(world, SphereWorld)
         self.body = mlp(3 * n + 1, width, width, width, n)
-        low, high = (world.low, world.high) if not self.curved else (-torch.ones(n), torch.ones(n))  # pyright: ignore
+        low, high = world.bounds
         self.register_buffer("middle", (0.5 * (low + high)).float())
         self.register_buffer("span", (0.5 * (high - low)).float())
 
@@ -98,7 +99,7 @@ def train_direction(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> DirectionNet:
-    """By the squared error of unit directions, on the world as the planner sees it: inflated."""
+    """A network trained by the squared error of unit directions. Give it the world of `inflated`, as the planner sees it."""
     x, y, v = (t.float() for t in shortest_directions(world, pairs, seed, labels))
     torch.manual_seed(seed)
     net = DirectionNet(world)

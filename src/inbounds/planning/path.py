@@ -27,18 +27,19 @@ class Path:
 
     @classmethod
     def of(cls, world: World, points: Tensor, reached: Tensor, fallback: Tensor | None = None) -> Path:
+        """The path through these points, with its clearance and length."""
         points = points.double()
         fallback = torch.zeros_like(reached) if fallback is None else fallback
         return cls(points, world.clearance(points), world.length(points), reached, fallback)
 
     @property
     def free(self) -> Tensor:
-        """(*batch,): whether no segment enters an obstacle or leaves the world. A path that stays at its start is free."""
+        """Whether no segment enters an obstacle or leaves the world. A path that stays at its start is free: (*batch,)."""
         return (self.clearance >= 0).all(-1)
 
     @property
     def certified(self) -> Tensor:
-        """(*batch,): whether the path arrives, as `reached` says, and the whole of it is free, as `free` says."""
+        """Whether the path arrives, as `reached` says, and the whole of it is free, as `free` says: (*batch,)."""
         return self.reached & self.free
 
     def __getitem__(self, rows) -> Path:
@@ -57,7 +58,7 @@ def joined(world: World, legs: list[Path]) -> Path:
 
 
 def padded(points: Tensor, count: int) -> Tensor:
-    """To count points, by copies of the last."""
+    """The points and copies of the last, so that there are `count`."""
     last = points[..., -1:, :].expand(*points.shape[:-2], count - points.shape[-2], points.shape[-1])
     return torch.cat([points, last], -2)
 

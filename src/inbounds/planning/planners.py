@@ -27,10 +27,12 @@ ROWS = 256  # queries that are searched at once
 
 
 class Planner(Protocol):
+    """What finds ways from starts to targets."""
+
     world: World
 
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
-        """From x to y, both (rows, n). Points inside obstacles are an error, or with snap moved to the nearest free point."""
+        """Paths from x to y, both (rows, n). Points inside obstacles are an error, or with snap move to the nearest free one."""
         ...
 
 
@@ -54,7 +56,7 @@ def rescue(path: Path, world: World, x: Tensor, y: Tensor, fallback: Fallback | 
 
 
 def replaced(path: Path, world: World, rows: Tensor, others: list[Path]) -> Path:
-    """With these rows taken from other paths, one after the other."""
+    """The path in which these rows are taken from other paths, one after the other."""
     k = max(path.points.shape[1], *(p.points.shape[1] for p in others))
     points = padded(path.points, k).index_copy(0, rows, torch.cat([padded(p.points, k) for p in others]))
     reached = path.reached.index_copy(0, rows, torch.cat([p.reached for p in others]))
@@ -62,7 +64,7 @@ def replaced(path: Path, world: World, rows: Tensor, others: list[Path]) -> Path
 
 
 def roadmap(world: World, nodes: int = 1000, seed: int = 0) -> Fallback:
-    """For `fallback`: made when it is first needed, and kept for this world."""
+    """A roadmap for `fallback`. It is made when it is first needed, and kept for this world."""
     kept = cache(lambda: Roadmap(world, nodes, seed))
     return lambda w: kept() if w is world else Roadmap(w, nodes, seed)
 
@@ -102,7 +104,7 @@ class Exact:
     def __init__(self, world: World, corner: float | None = None):
         world.need_one("Exact")
         world.need_surface("Exact")
-        self.world, self.inner = world, world.swollen(THICKER * world.unit)
+        self.world, self.inner = world, world.thicker(THICKER * world.unit)
         self.solver, self.contacts = ShortestPaths(self.inner), Contacts(world, 2e-9 * world.scale)
         self.corner = 0.02 * world.unit if corner is None else corner
 
@@ -160,7 +162,7 @@ class Exact:
         return [x.index_copy(0, near, p) for p in ways_out(self.inner, x[near], THICKER * self.world.unit)]
 
     def _arcs(self, a: Tensor, b: Tensor) -> list[list[Arc]]:
-        """Of the shortest way from a to b, none where it is straight."""
+        """The arcs of the shortest way from a to b. There are none where it is straight."""
         if not len(a):
             return []
         straight = self.inner.sees(a, b, self.solver.tol).tolist()
@@ -226,4 +228,4 @@ class Certified:
 def inflated(world: World, step: float | None = None) -> tuple[float, World]:
     """The steps that `Certified` takes, and the world that it takes them in: what a policy is trained on."""
     step = float(world.safe_steps(0.1 * world.unit if step is None else step))
-    return step, world.inflate(step)
+    return step, world.for_chords(step)

@@ -36,7 +36,7 @@ def departures(world: World, x: Tensor, y: Tensor) -> Tensor:
 
 
 def ways_out(inner: World, x: Tensor, margin: float) -> list[Tensor]:
-    """For points of a world that lie inside of its obstacles when these are thicker by margin, `inner`: points outside of them.
+    """Points by which a path can leave a narrow place: x lies inside of the obstacles of `inner`, which are thicker by margin.
 
     The nearest one; and those on either side along the nearest rim. At a contact there is no other way: the gap is narrow and
     bends, but its tangent leads out of it. x (rows, n), inner one world or one per row.

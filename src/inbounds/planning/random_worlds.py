@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,12 +54,10 @@ def is_connected(world: World, solver: ShortestPaths | None = None) -> Tensor:
     if not world.sizes.shape[-1]:
         return torch.ones(world.sizes.shape[:-1], dtype=torch.bool)
     solver = solver or ShortestPaths(world)
-    probe = torch.zeros(world.dim, dtype=torch.float64)
-    M: Any = world.swollen(2 * solver.tol).M  # its corners lie outside of what the solver counts as closed
-    corners, free = M._vertices(probe)
-    rims = M._rims(probe, None)
-    points = torch.cat([corners, rims], -2)
-    free = torch.cat([free, M._allowed(rims, probe) & (world.sizes > 0)], -1)
-    first = free.double().argmax(-1)[..., None, None].expand(*free.shape[:-1], 1, world.dim)
-    far = solver.distance(points.gather(-2, first).expand(points.shape), points)
+    inner = world.thicker(2 * solver.tol)
+    points = inner.landmarks()
+    free = inner.segment_clearance(points, points) >= -solver.tol  # outside of what the solver counts as closed
+    order = free.byte().argsort(dim=-1, descending=True, stable=True)[..., : max(1, int(free.sum(-1).max()))]
+    points, free = points.gather(-2, order[..., None].expand(*order.shape, world.dim)), free.gather(-1, order)
+    far = solver.distance(points[..., :1, :].expand(points.shape), points)
     return ~(torch.isinf(far) & free).any(-1)

@@ -43,12 +43,12 @@ class Roadmap:
 
     @property
     def _least(self) -> float:
-        """Of the length of an edge: 0 says that there is none."""
+        """The least length of an edge, since 0 says that there is none."""
         return 1e-12 * self.world.unit
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Between all nodes."""
+        """The least lengths between all nodes."""
         return torch.from_numpy(dijkstra(self.edges, directed=False))
 
     def _ends(self, x: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class Roadmap:
         return torch.where(self.world.sees(a, b), self.world.distance(a, b), math.inf)
 
     def directions(self, x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """To the nodes `target` (rows,): the direction of the first way, and the length of the whole."""
+        """The direction in which the way to the nodes `target` (rows,) begins, and its length."""
         total = self._ends(x) + self.lengths[target]
         best, first = total.min(1)
         return self.world.direction(x, self.nodes[first]), best

@@ -87,6 +87,7 @@ class Routes:
 
     @cached_property
     def sides(self) -> Tensor:
+        """1 and -1 for every obstacle: it is on the left, or on the right."""
         return torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(self.solver.m)
 
     def search(self, x: Tensor, y: Tensor) -> Search:

@@ -100,12 +100,12 @@ class ShortestPaths:
         sweep = (side * (end - start)) % TURN
         sweep = torch.where(sweep > TURN - ANGLE, 0.0, sweep)
         queries = start.dim() - (self.width.dim() - 2) - i.dim()
-        middle = self.world._spread(self.middle[..., i, :], queries)
-        width = self.world._spread(self.width[..., i, :], queries)
+        middle = self.world.spread(self.middle[..., i, :], queries)
+        width = self.world.spread(self.width[..., i, :], queries)
         ahead = (side[..., None] * (middle - start[..., None])) % TURN
         within = (ahead - width < sweep[..., None] - ANGLE) & (ahead + width > ANGLE)
         hidden = (width >= 0) & (within | (ahead + width > TURN + ANGLE))
-        speed = self.world.rim_speed(self.world._spread(self.world.sizes[..., i], queries))
+        speed = self.world.rim_speed(self.world.spread(self.world.sizes[..., i], queries))
         return torch.where(hidden.any(-1), math.inf, sweep * speed)
 
     def _all_pairs(self) -> Tensor:
@@ -138,8 +138,8 @@ class ShortestPaths:
     def touches(self, x: Tensor, outwards: bool) -> Touches:
         """Ways from x to the rims, or from the rims to x. A point on a rim touches it where it is."""
         w, queries = self.world, x.dim() - self.world.centers.dim() + 1
-        c = w._spread(w.centers, queries)[..., None, :]
-        r, wrapped = (w._spread(t, queries)[..., None] for t in (w.sizes, w.wrapped))
+        c = w.spread(w.centers, queries)[..., None, :]
+        r, wrapped = (w.spread(t, queries)[..., None] for t in (w.sizes, w.wrapped))
         side = torch.tensor([1.0, -1.0], dtype=x.dtype)
         p = x[..., None, None, :]
         shape = torch.broadcast_shapes(p.shape[:-1], c.shape[:-1], side.shape)
@@ -166,7 +166,7 @@ class ShortestPaths:
         from the point is not asked here.
         """
         queries = angle.dim() - self.world.centers.dim()
-        middle, width = (self.world._spread(t, queries)[..., None, :] for t in (self.middle, self.width))
+        middle, width = (self.world.spread(t, queries)[..., None, :] for t in (self.middle, self.width))
         behind = (side[..., None] * (angle[..., None] - middle) + math.pi) % TURN - math.pi
         turn = torch.where(behind.abs() < width, width - behind, 0.0).amax(-1)
         return side * turn
@@ -188,6 +188,7 @@ class ShortestPaths:
         return length.reshape(x.shape[:-1]), direction.reshape(x.shape)
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """The length of a shortest path, inf where there is no way: (*batch,)."""
         return self.solve(x, y)[0]
 
     def _solve(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -228,7 +229,7 @@ class ShortestPaths:
         if len(self.i):
             first, last = 2 * self.i + (self.si < 0), 2 * self.j + (self.sj < 0)
             queries = 1
-            spread = self.world._spread
+            spread = self.world.spread
             into = l0[..., first] + self.arc(self.i, self.si, a0[..., first], spread(self.leave, queries).expand(*flat[:-1], -1))
             into = into + spread(self.length, queries)  # x to the end of tangent b
             from_end = l1[..., last] + self.arc(
@@ -240,7 +241,7 @@ class ShortestPaths:
         return total, out.direction.flatten(-3, -2)
 
     def _onwards(self, from_end: Tensor) -> Tensor:
-        """From the end of each tangent to y, by any others: (*worlds, Q, N)."""
+        """The least length from the end of each tangent to y, by any others: (*worlds, Q, N)."""
         rows = max(1, CHUNK // max(1, from_end.numel()))
         parts = [(b[..., None, :, :] + from_end[..., None, :]).amin(-1) for b in self.between.split(rows, -2)]
         return torch.cat(parts, -1)

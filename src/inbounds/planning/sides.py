@@ -16,13 +16,16 @@ from .planners import Fallback, replaced, rescue
 from .queries import departures, ready, ways_out
 from .random_worlds import random_caps, random_worlds
 from .shortest import ShortestPaths
-from .worlds import TURN, World
+from .worlds import MARGIN, TURN, World
 
-MOST = 16  # obstacles
-SOFT = 0.03  # lengths that differ by so little are equally good
-TINY = 1e-9  # units, as SOFT
-OWN, OTHER = 13, 7  # features
-TOGETHER = 2**18  # pairs of tangents of worlds that are solved at once
+MOST = 16  # obstacles: twice as many as the network has met in training
+SOFT = 0.03  # units: of two ways whose lengths differ by less, training calls neither wrong
+TINY = 1e-9  # units: a point so near to a rim is on it
+SAME = 1e-6  # radians: rim points so near to each other are one, and rounding does not decide which comes first
+CHORD = 0.995  # of the angle that the longest chord spans: it then clears the true rim by s^2 / (800 R), not by rounding
+STEP = 0.2  # units: the longest chord along a rim; half and double change nothing in benchmarks/planning_constants.py
+OWN, OTHER = 13, 7  # numbers that describe a way, and every obstacle as seen from it
+TOGETHER = 2**18  # pairs of tangents that are solved at once: some hundred megabytes
 
 
 @dataclass
@@ -54,15 +57,15 @@ class Ways:
         there = length <= TINY * unit
         leave, _, _, back, _ = w.tangents(c, r, side, b, zero, side)
         half = unit * torch.sin(0.5 * step / unit)[:, None, None]
-        chord = 1.99 * torch.asin((half / speed).clamp(max=0.7))  # a little less than allowed
+        chord = 2 * CHORD * torch.asin((half / speed).clamp(max=1))  # above 1 only for absent obstacles, which are not open
         ends = torch.cat([exits, w.angle(c, leave)[..., None]], -1)
         until = (side[..., None] * (ends - angle[..., None])) % TURN
-        chord = torch.minimum(chord, torch.where(until > 1e-6, until, TURN).amin(-1))
+        chord = torch.minimum(chord, torch.where(until > SAME, until, TURN).amin(-1))
         following = torch.where(there[..., None], w.rim_point(c, r, angle + side * chord), touch)
         opened = w.wrapped[:, :, None] & (real | at_rim) & true.sees(a, following)
         # alone in the world, obstacle i would make the way this long
         turn = (side * (w.angle(c, leave) - w.angle(c, touch))) % TURN
-        turn = torch.where(turn > TURN - 1e-6, 0.0, turn)
+        turn = torch.where(turn > TURN - SAME, 0.0, turn)
         straight = w.distance(x, y)[:, None, None].expand(shape)
         frame = Frame(w, x, y)
         here = frame.of(touch)
@@ -98,7 +101,7 @@ class Frame:
         self.e2 = world.left(x, self.e1)
 
     def of(self, p: Tensor) -> Tensor:
-        """(rows, ..., n) -> (rows, ..., 2)"""
+        """The coordinates of p: (rows, ..., n) -> (rows, ..., 2)."""
         extra = (slice(None), *(None,) * (p.dim() - 2))
         x = self.x[extra].expand(p.shape)
         v = self.world.direction(x, p) * self.world.distance(x, p)[..., None]
@@ -113,7 +116,7 @@ def others(true: World, frame: Frame, side: Tensor, touch: Tensor, leave: Tensor
     seen = frame.of(true.centers)[:, None, None]  # (rows, 1, 1, m, 2)
     apart = true.distance(true.centers[:, :, None].expand(-1, m, m, -1), true.centers[:, None].expand(-1, m, m, -1))
     gap = (apart - true.sizes[:, :, None] - true.sizes[:, None])[:, :, None]
-    walls = (true.walls(true.centers) - true.sizes).clamp(max=4.0 * true.unit)[:, None, None]
+    walls = (true.walls(true.centers) - true.sizes).clamp(max=4 * true.unit)[:, None, None]  # as far as a box is wide
     ahead = true.reach_of_segment(touch, y) - size, true.reach_of_segment(leave, y) - size
     columns = [seen[..., 0], side[..., None] * seen[..., 1], size, *ahead, gap, walls]
     return torch.stack([(t / true.unit).expand(shape).float() for t in columns], -1)
@@ -130,18 +133,19 @@ class SideNet(nn.Module):
     def forward(self, ways: Ways, present: Tensor) -> Tensor:
         """(rows, m, 2), -inf for ways that are not open."""
         each, mask = self.other(ways.others), present[:, None, None, :, None]
-        most = torch.where(mask, each, -1e4).amax(-2)
+        most = torch.where(mask, each, -1e4).amax(-2)  # below all that the layer gives, and finite for worlds without obstacles
         mean = torch.where(mask, each, 0.0).sum(-2) / mask.sum(-2).clamp(min=1)
         s = self.score(torch.cat([self.own(ways.own), most, mean], -1))[..., 0]
         return torch.where(ways.open, s, -torch.inf)
 
 
 class Around:
-    """Planner: straight to y where y is seen, else the way that the network likes best. Every move is checked in closed form.
+    """A planner that goes straight to y where y is seen, and else the way that the network likes best.
 
-    Chords of the inflated rims miss the true obstacles, tangents are checked. Starts and targets in notches, where obstacles
-    meet, are left and entered by the nearest point outside of the inflated ones. A row without open way, or that does not arrive,
-    is planned again by `fallback`. x, y (rows, n); with a batch of worlds, one per row. step: 0.2 units.
+    Every move is checked in closed form: chords of the thicker rims miss the true obstacles, and tangents are checked. Starts and
+    targets in notches, where obstacles meet, are left and entered by the nearest point outside of the thicker ones. A row without
+    an open way, or that does not arrive, is planned again by `fallback`. x and y have the shape (rows, n); with a batch of worlds
+    there is one per row. The longest chord along a rim is `step`, STEP units unless it is given.
     """
 
     def __init__(
@@ -157,14 +161,14 @@ class Around:
         if count > MOST:
             raise ValueError(f"Around asked for at most {MOST} obstacles, got {count}. Use Roadmap(world).")
         self.world, self.net, self.max_steps, self.fallback = world, net, max_steps, fallback
-        self.step = 0.2 * world.unit if step is None else step
+        self.step = STEP * world.unit if step is None else step
 
     @torch.no_grad()
     def plan(self, x: Tensor, y: Tensor, snap: bool = False) -> Path:
         x, y = ready(self.world, x, y, snap)
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
         step, taken = true.safe_steps(self.step), torch.zeros(len(x), 2 * true.sizes.shape[-1], dtype=torch.bool)
-        inner, last, start = true.inflate(step), torch.full((len(x),), -1), departures(true, x, y)
+        inner, last, start = true.for_chords(step), torch.full((len(x),), -1), departures(true, x, y)
         ends, door, gate = exits(inner), nearby(true, inner, start, y), nearby(true, inner, y, start)
         points = [p for p, before in ((x, None), (start, x), (door, start)) if p is not before]
         reached, astray, live, now = *torch.zeros(2, len(x), dtype=torch.bool), torch.arange(len(x)), door
@@ -176,7 +180,7 @@ class Around:
             if len(hidden):
                 rows = live[hidden]
                 w, s = true[rows], step[rows]
-                ways = Ways.at(w, w.inflate(s), now[hidden], gate[rows], s, ends[rows])
+                ways = Ways.at(w, w.for_chords(s), now[hidden], gate[rows], s, ends[rows])
                 following[hidden], stuck[hidden] = self._choose(w, ways, now[hidden], taken, last, astray, rows)
             points.append(points[-1].index_copy(0, live, following))
             reached[live[seen]] = True
@@ -205,8 +209,8 @@ class Around:
             score = score.masked_fill(again, -torch.inf)
         back, each = (last[rows] ^ 1).clamp(min=0), torch.arange(len(rows))
         turned = (last[rows] >= 0) & ways.there.flatten(1)[each, back]
-        score[each[turned], back[turned]] -= 100  # only out of a dead end
-        value, best = score.max(1)
+        onwards = score.index_put((each[turned], back[turned]), torch.tensor(-torch.inf))
+        value, best = torch.where(torch.isinf(onwards).all(1, keepdim=True), score, onwards).max(1)  # back only from dead ends
         arrives = ~ways.there.flatten(1)[each, best]
         stuck = torch.isinf(value) | (arrives & taken[rows, best])
         taken[rows[arrives], best[arrives]] = True
@@ -224,7 +228,7 @@ def nearby(true: World, inner: World, x: Tensor, y: Tensor) -> Tensor:
         return x
     here, w = x[rows], true[rows]
     best, moved = torch.full_like(here[:, 0], math.inf), here
-    for p in ways_out(inner[rows], here, 0.004 * true.unit):  # the margin of safe_steps
+    for p in ways_out(inner[rows], here, MARGIN * true.unit):
         cost = torch.where(w.sees(here, p), w.distance(here, p) + w.distance(p, y[rows]), math.inf)
         moved, best = torch.where((cost < best)[:, None], p, moved), torch.minimum(cost, best)
     return x.index_copy(0, rows, moved)
@@ -248,18 +252,19 @@ class Lessons:
         return len(self.lengths)
 
     def batch(self, rows: Tensor) -> tuple[Ways, Tensor, Tensor]:
+        """The lessons of these rows: the ways, which obstacles are present, the lengths."""
         w = self.ways
         ways = Ways(w.next[rows], w.there[rows], w.open[rows], w.own[rows], w.others[rows])
         return ways, self.present[rows], self.lengths[rows]
 
 
 def lessons(world: World, queries: int, seed: int, step: float | None = None) -> Lessons:
-    """Of a batch of worlds, so many queries in each. Half of the points lie on rims, as those of paths do."""
-    step = 0.2 * world.unit if step is None else step
+    """Lessons from a batch of worlds, so many queries in each. Half of the points lie on rims, as those of paths do."""
+    step = STEP * world.unit if step is None else step
     g = torch.Generator().manual_seed(seed)
     n_worlds, m = world.sizes.shape
     steps = world.safe_steps(step)
-    inner = world.inflate(steps)
+    inner = world.for_chords(steps)
     x, y = (inner.sample(queries, generator=g) for _ in range(2))  # (worlds, queries, n)
     which = torch.randint(m, (n_worlds, queries // 2), generator=g)
     each = torch.arange(n_worlds)[:, None].expand(which.shape)
@@ -272,7 +277,7 @@ def lessons(world: World, queries: int, seed: int, step: float | None = None) ->
     total = torch.cat([ShortestPaths(inner[part]).ways(x[part], y[part])[0] for part in parts])
     row, query = (~world.sees(x, y) & torch.isfinite(total).any(-1)).nonzero().mT
     w, s, lengths = world[row], steps[row], (total[row, query] / world.unit).unflatten(-1, (m, 2)).float()
-    ways = Ways.at(w, w.inflate(s), x[row, query], y[row, query], s, exits(inner)[row])
+    ways = Ways.at(w, w.for_chords(s), x[row, query], y[row, query], s, exits(inner)[row])
     found = Lessons(ways, w.sizes > 0, torch.where(ways.open, lengths, math.inf))
     usable = torch.isfinite(found.lengths).flatten(1).any(1).nonzero()[:, 0]
     return Lessons(*found.batch(usable))
@@ -287,7 +292,10 @@ def train_sides(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> SideNet:
-    """Cross entropy against the ways of least length, on these worlds; else on random ones with 3 to 8 discs or 1 to 4 caps."""
+    """A network trained by cross entropy against the ways of least length, on these worlds.
+
+    Without worlds it learns from random ones with 3 to 8 discs or 1 to 4 caps.
+    """
     torch.manual_seed(seed)
     net, g = SideNet(), torch.Generator().manual_seed(seed)
     if worlds is not None:
@@ -308,7 +316,7 @@ def train_sides(
         log = net(ways, present).flatten(1).log_softmax(1)
         cost = cost.flatten(1)
         want = (-(cost - cost.amin(1, keepdim=True)) / SOFT).softmax(1)
-        return -torch.where(want > 0, want * log.clamp(min=-50), 0.0).sum(1).mean()
+        return -(want * torch.where(want > 0, log, 0.0)).sum(1).mean()  # 0 log 0 = 0: ways that are not open
 
     descend(net, loss, steps, 2e-3, "sides", progress)
     return net
@@ -319,6 +327,7 @@ SHIPPED = File(__file__).with_name("sides.safetensors")
 
 
 def save_sides(net: SideNet, path: str | File) -> None:
+    """Write the network to a safetensors file, which `load_sides` reads."""
     with needed_for("save_sides"):
         from safetensors.torch import save_file
 
@@ -326,7 +335,7 @@ def save_sides(net: SideNet, path: str | File) -> None:
 
 
 def load_sides(path: str | File = SHIPPED) -> SideNet:
-    """By default the network that comes with the package; `inbounds plan --train FILE` makes it again."""
+    """A network out of a file, by default the one that comes with the package. `inbounds plan --train FILE` makes it again."""
     with needed_for("load_sides"):
         from safetensors import SafetensorError
         from safetensors.torch import load_file

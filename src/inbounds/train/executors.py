@@ -33,12 +33,25 @@ class Event:
 
 
 class Executor(Interface):
+    """Who does units of work, and tells what happens to them."""
+
     workers: int
 
-    def submit(self, unit: Unit) -> None: ...
-    def events(self, timeout: float) -> list[Event]: ...
-    def running(self) -> int: ...
-    def close(self) -> None: ...
+    def submit(self, unit: Unit) -> None:
+        """Begin a unit, or queue it."""
+        ...
+
+    def events(self, timeout: float) -> list[Event]:
+        """What has happened since the last call; waits so many seconds at most."""
+        ...
+
+    def running(self) -> int:
+        """How many units are begun and not done."""
+        ...
+
+    def close(self) -> None:
+        """Stop everything that is running. What is in the store stays there."""
+        ...
 
 
 class WorkFailed(RuntimeError):

@@ -11,15 +11,14 @@ import hashlib
 import itertools
 import json
 import math
-import os
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from ..sealed import seal, unseal
+from ..files import replace_file, seal_with_header, unseal_with_header
 
 
 class StoreError(OSError):
@@ -58,26 +57,19 @@ def disk(path: Path) -> Iterator[None]:
 
 
 def publish(path: Path, data: bytes) -> None:
-    """Write a file so that it is either the old one or the whole new one, also after a power cut."""
+    """`replace_file` in a folder that is made if it is missing. Raises StoreError, which says what to do."""
     with disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            with open(fresh, "wb") as f:
-                f.write(data)
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(fresh, path)
-        finally:
-            fresh.unlink(missing_ok=True)
+        replace_file(path, data)
 
 
-def publish_json(path: Path, value) -> None:
+def publish_json(path: Path, value: Any) -> None:
+    """Write plain data as JSON, with null for NaN and infinities."""
     publish(path, (json.dumps(strict(value), indent=1, sort_keys=True) + "\n").encode())
 
 
-def strict(value):
-    """With None for NaN and infinities, which JSON does not know."""
+def strict(value: Any) -> Any:
+    """The value with None for NaN and infinities, which JSON does not know."""
     if isinstance(value, dict):
         return {k: strict(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -87,18 +79,18 @@ def strict(value):
 
 def publish_tensors(path: Path, tensors: dict[str, Tensor], header: dict | None = None) -> None:
     """safetensors with a JSON header and a checksum."""
-    publish(path, seal(tensors, {"header": json.dumps(header or {})}))
+    publish(path, seal_with_header(tensors, header or {}, "header"))
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict]:
     """Tensors and JSON header; the file may be replaced afterwards. Raises Damaged."""
     try:
-        tensors, metadata = unseal(path.read_bytes())
-        return tensors, json.loads(metadata["header"])
-    except KeyError:
-        raise Damaged(path, "it has no header of a run store") from None
+        tensors, header = unseal_with_header(path.read_bytes(), "header")
     except ValueError as error:
         raise Damaged(path, error) from error
+    if header is None:
+        raise Damaged(path, "it has no header of a run store")
+    return tensors, header
 
 
 def publish_record(path: Path, record: dict) -> None:

@@ -308,6 +308,7 @@ class Move:
         return y.detach(), (h, v, y)
 
     def slope(self, memory: Any, g: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The gradients of the point and of the layer's output, given that of the next point."""
         h, v, y = memory
         if self.rule is not None:
             return self.rule.slope(h, v, y, g)

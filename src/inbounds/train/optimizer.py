@@ -19,6 +19,7 @@ class StackedAdamW:
         self.frozen = torch.zeros(len(theta), dtype=torch.bool)
 
     def step(self, grad: Tensor) -> None:
+        """One step of every model that is not frozen, with gradients (K, P)."""
         self.t += 1
         if self.frozen.any():
             grad = grad.masked_fill(self.frozen[:, None], 0)
@@ -31,13 +32,16 @@ class StackedAdamW:
         self.theta.addcmul_((-lr / (1 - BETA1**self.t))[:, None], self.m / denominator)
 
     def freeze(self, rows: Tensor) -> None:
+        """Stop these models: their parameters no longer change."""
         self.frozen |= rows
         self.m[rows], self.v[rows] = 0, 0
 
     def state(self) -> dict[str, Tensor]:
+        """All that `restore` needs."""
         return {"m": self.m, "v": self.v, "lr": self.lr, "frozen": self.frozen, "t": torch.tensor(self.t)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
         for name in ("m", "v", "lr", "frozen"):
             getattr(self, name).copy_(state[name])
         self.t = int(state["t"])
@@ -63,7 +67,9 @@ class Plateau:
         self.waited[tired] = 0
 
     def state(self) -> dict[str, Tensor]:
+        """All that `restore` needs."""
         return {"plateau_best": self.best, "waited": self.waited}
 
     def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
         self.best, self.waited = state["plateau_best"].clone(), state["waited"].clone()

@@ -71,10 +71,11 @@ class Progress:
             print(text, file=self.out, flush=True)
 
     def headline(self) -> str:
+        """How much is done, since when, how long it will take."""
         return f"{len(self.done)}/{self.total} done, {time_text(time.monotonic() - self.began)} so far, {self.left()}"
 
     def left(self) -> str:
-        """From the share of the guessed work that is done, and how long it took."""
+        """The time that is left, from the share of the guessed work that is done, and how long it took."""
         finished = sum(self.costs[k] for k in self.done) + sum(
             self.costs[k] * c["epoch"] / max(c["epochs"], 1) for k, c in self.current.items()
         )
@@ -98,6 +99,7 @@ def _line(c: dict) -> str:
 
 
 def time_text(seconds: float) -> str:
+    """A time span in the unit in which people say it."""
     seconds = max(0.0, seconds)  # in this order: an estimate that rounds below 0 is 0, not -0
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -107,6 +109,7 @@ def time_text(seconds: float) -> str:
 
 
 def relative(path: Path) -> str:
+    """A path as seen from the working directory, where it lies below it."""
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

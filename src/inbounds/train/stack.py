@@ -29,6 +29,10 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # (K, rows, ...) outputs and targets 
 # modules without parameters of their own that map over leading dims
 TRANSPARENT = (nn.Sequential, nn.ModuleList, nn.Identity, nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Softplus, nn.ELU, nn.LeakyReLU)
 HEAVY = (nn.TransformerEncoderLayer, AttentionBlock)
+# Rows at once, by memory: 25 flocks of 10 agents in a layer of 2,048 units are 2 MB, which stay in the cache; 4 such flocks in a
+# flow of 40 Euler steps of 8 x 256 units at each of 9 layers keep 400 MB for the backward pass. benchmarks/stack_blocks.py
+# measures the time. Another number changes the last bits of trainings, and so how stored ones go on.
+LOOPED_ROWS, FLOW_ROWS = 25, 4
 OURS = (IAA, FAA, MLPBlock, Flat, Step, ConstraintSet)
 
 
@@ -196,8 +200,8 @@ def _choose(model: nn.Module) -> str:
 
 def _block(model: nn.Module, how: str) -> int | None:
     if how == "looped":
-        return 25
-    return 4 if how == "vmapped" and _has(model, Flow) and _has(model, HEAVY) else None
+        return LOOPED_ROWS
+    return FLOW_ROWS if how == "vmapped" and _has(model, Flow) and _has(model, HEAVY) else None
 
 
 def _has(model: nn.Module, kind: type | tuple[type, ...]) -> bool:

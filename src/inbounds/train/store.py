@@ -49,6 +49,7 @@ class Run:
 
     @property
     def done(self) -> bool:
+        """Whether there is a result."""
         return self.result is not None
 
     @property
@@ -118,6 +119,7 @@ class Run:
         return f"{path} does not fit ({reason}) and was set aside as {set_aside(path).name}: this run starts again."
 
     def save_checkpoint(self, state: dict[str, Tensor], header: dict) -> None:
+        """Publish where the run stands, and how long its metrics are."""
         lines = self.folder / "metrics.jsonl"
         size = lines.stat().st_size if lines.exists() else 0
         publish_tensors(self.folder / "checkpoint.safetensors", state, {**header, "metrics": size})
@@ -135,11 +137,13 @@ class Run:
             rest.unlink(missing_ok=True)
 
     def add_metrics(self, line: dict) -> None:
+        """Append a line to the run's metrics."""
         path = self.folder / "metrics.jsonl"
         with disk(path), open(path, "a") as f:
             f.write(json.dumps(strict(line)) + "\n")
 
     def finish(self, result: dict, weights: dict[str, Tensor]) -> None:
+        """Publish weights and result, and drop the checkpoint."""
         publish_tensors(self.folder / "weights.safetensors", weights, {"result": strict(result)})
         publish_record(self.folder / "result.json", result)
         (self.folder / "checkpoint.safetensors").unlink(missing_ok=True)
@@ -156,6 +160,7 @@ class Store:
         self.shipped = None if shipped is None else Path(shipped)
 
     def run(self, config: dict) -> Run:
+        """The run of a config: the store's own, or a finished one that is shipped."""
         name = key(config)
         own = Run(self.folder / "runs" / name)
         if self.shipped is not None and not own.done:
@@ -164,7 +169,7 @@ class Store:
         return own
 
     def configs(self) -> list[dict]:
-        """Of all runs that are here, begun or done, in the order of their keys."""
+        """The configs of all runs that are here, begun or done, in the order of their keys."""
         here = list(self.folder.glob("runs/*/config.json"))
         here += [] if self.shipped is None else list(self.shipped.glob("*/config.json"))
         found = {p.parent.name[-20:]: json.loads(p.read_text()) for p in here}

@@ -176,10 +176,12 @@ class StackTraining:
 
     @property
     def done(self) -> bool:
+        """Whether all epochs are done, or every model is frozen."""
         return self.epoch >= self.epochs or bool(self.optimizer.frozen.all())
 
     @property
     def steps(self) -> int:
+        """The number of optimiser steps so far."""
         return self.epoch * len(range(0, self._rows, self.protocol.batch))
 
     @property
@@ -254,6 +256,7 @@ class StackTraining:
         }
 
     def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
         self.stack.theta.copy_(state["theta"])
         for name in ("best", "best_theta", "best_epoch", "diverged", "value"):
             setattr(self, name, state[name].clone())

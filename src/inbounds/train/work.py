@@ -22,15 +22,36 @@ LAST = "last.safetensors"
 class Job(Interface):
     """Something that advances epoch by epoch and can be put away after any of them."""
 
-    epoch: int
-    epochs: int
+    @property
+    def epoch(self) -> int:
+        """The number of epochs that are done."""
+        ...
 
     @property
-    def done(self) -> bool: ...
-    def advance(self) -> dict | None: ...
-    def state(self) -> dict[str, Tensor]: ...
-    def restore(self, state: dict[str, Tensor]) -> None: ...
-    def finish(self) -> tuple[dict, dict[str, Tensor]]: ...
+    def epochs(self) -> int:
+        """The number of epochs at most."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to do but to finish."""
+        ...
+
+    def advance(self) -> dict | None:
+        """Do one epoch; what it measured, if it measured something, becomes a line of the run's metrics."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """All that `restore` needs to go on from here with the same bits."""
+        ...
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        ...
+
+    def finish(self) -> tuple[dict, dict[str, Tensor]]:
+        """The result, plain JSON, and the weights."""
+        ...
 
 
 @dataclass(frozen=True)

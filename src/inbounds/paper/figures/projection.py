@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,19 +18,18 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from .. import data
-from ..core import ConstraintSet
-from ..data.pairs import Pairs, generator
-from ..drawing import INK, LAND, NOISE, SECOND, THIRD, save
-from ..learned import LearnedSet, fit
-from ..learned.flow_fit import NEIGHBOURS, LearnedFlow, fit_flow
-from ..records import machine, tiny, writable
+from ... import data
+from ...core import ConstraintSet
+from ...data.pairs import Pairs, generator
+from ...drawing import GREY, GRID, INK, LAND, NOISE, SECOND, THIRD, save
+from ...learned import LearnedSet, fit
+from ...learned.flow_fit import NEIGHBOURS, LearnedFlow, fit_flow
+from ...records import machine, tiny, writable
 
 DATASETS = ("sphere", "disk", "so3", "cs", "protein")
 TITLES = {"sphere": "Sphere", "disk": "Disk", "so3": "SO(3)", "cs": "CS", "protein": "Protein"}
 SIGMAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
 SAMPLES, POINTS = 4_000, 500
-GREY = "#5a636b"
 METHODS = {  # name: title, colour
     "flow": ("flow matching (the paper)", SECOND),
     "flow-own-time": ("flow matching, own time", NOISE),
@@ -41,6 +40,7 @@ METHODS = {  # name: title, colour
 
 
 def run(args) -> int:
+    """`inbounds figure projection`. Returns the exit code."""
     try:
         names = _chosen(args.datasets)
         out = writable(Path(args.out))
@@ -79,8 +79,8 @@ def samples(pairs: Pairs, split: str, most: int) -> Tensor:
     return x[torch.randperm(len(x), generator=generator(0, stream=5))[:most]].double()
 
 
-def fitted(pairs: Pairs, epochs: int):
-    """(method, set, seconds) for every method that is defined; both flows share their network."""
+def fitted(pairs: Pairs, epochs: int) -> Iterator[tuple[str, LearnedSet, float]]:
+    """Method, set and seconds for every method that is defined. Both flows share their network."""
     x = samples(pairs, "train", SAMPLES)
     start = time.perf_counter()
     flow = fit_flow(x, epochs=epochs)
@@ -122,6 +122,7 @@ def measure(pairs: Pairs, name: str, method: str, M: LearnedSet, seconds: float)
 
 
 def table(rows: list[dict]) -> Table:
+    """The numbers of the figure, as a table that is printed."""
     text = Table(title="MSE to the exact projection / mean violation", box=SIMPLE_HEAD)
     for column in ("set", "method", *(f"sigma {s:g}" for s in SIGMAS)):
         text.add_column(column)
@@ -135,6 +136,7 @@ def table(rows: list[dict]) -> Table:
 
 
 def draw(rows: list[dict], path: Path) -> None:
+    """Draw a column of two panels for every dataset."""
     names = list(dict.fromkeys(r["dataset"] for r in rows))
     fig = Figure(figsize=(1.5 + 2.9 * len(names), 6.8), dpi=110, facecolor="white")
     where = {"left": 0.07, "right": 0.985, "bottom": 0.09, "top": 0.82, "wspace": 0.3, "hspace": 0.28}
@@ -161,10 +163,11 @@ def draw(rows: list[dict], path: Path) -> None:
 
 
 def style(ax, title: str) -> None:
+    """Logarithmic axes in the style of all figures."""
     ax.set(xscale="log", yscale="log")
     ax.set_title(title, loc="left", size=12, weight="bold", color=INK)
     ax.set_xticks([0.01, 0.1, 0.5], ["0.01", "0.1", "0.5"])
     ax.minorticks_off()
-    ax.grid(color="#e6eaed", lw=0.8)
+    ax.grid(color=GRID, lw=0.8)
     ax.tick_params(which="both", colors=GREY, length=0)
     ax.spines[:].set_visible(False)

@@ -8,9 +8,10 @@ from pathlib import Path as File
 import torch
 from torch import Tensor
 
-from ..extras import needed_for
-from ..planning import Around, OneStep, Path, Planner, Roadmap, ShortestPaths, World, load_sides, load_world, train_one_step
-from ..planning.drawing import BAD, FREE, panel, paths
+from ...drawing import BAD, FREE
+from ...extras import needed_for
+from ...planning import Around, OneStep, Path, Planner, Roadmap, ShortestPaths, World, load_sides, load_world, train_one_step
+from ...planning.drawing import panel, paths
 
 PAIRS = {"rect": 8, "sphere": 7}
 LAM = 9.0
@@ -27,6 +28,7 @@ def west_east(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def pairs(name: str, count: int, seed: int = 0) -> tuple[World, Tensor, Tensor]:
+    """A world of the paper's figure, and starts and targets in it."""
     world = load_world(name)
     if name == "sphere":
         return world, *west_east(count, seed)
@@ -35,6 +37,7 @@ def pairs(name: str, count: int, seed: int = 0) -> tuple[World, Tensor, Tensor]:
 
 
 def planners(world: World) -> dict[str, Planner]:
+    """The planners of the figure by their titles."""
     return {
         "the paper's planner": OneStep(world, train_one_step(world, LAM)),
         "certified": Around(world, load_sides(), fallback=lambda w: Roadmap(w, 400)),
@@ -42,6 +45,7 @@ def planners(world: World) -> dict[str, Planner]:
 
 
 def run(args) -> int:
+    """`inbounds figure planning`. Returns the exit code."""
     with needed_for("inbounds figure planning"):
         import matplotlib
 

@@ -28,12 +28,11 @@ from rich.table import Table
 from torch import Generator, Tensor
 from torch.special import i0e, i1e
 
-from ..drawing import INK, LAND, SECOND, THIRD, save
-from ..records import machine, tiny, writable
-from ..sets import SO, Sphere
+from ...drawing import GREY, GRID, INK, LAND, SECOND, THIRD, save
+from ...records import machine, tiny, writable
+from ...sets import SO, Sphere
 
 POINTS, SAMPLES, SEED = 200, 4_000, 0
-GREY = "#5a636b"
 DEPTH = 0.5  # K reaches as far from M as this share of the reach
 TIMES = [10 ** (-k / 4) for k in range(4, 25)]  # 1e-1 .. 1e-6
 SMALL = 1e-3 * (1 + 1e-9)  # the slope is fitted from here down
@@ -92,10 +91,12 @@ class Example(ABC):
 
 
 def uniform(n: int, g: Generator) -> Tensor:
+    """Uniform random numbers in [0, 1)."""
     return torch.rand(n, generator=g, dtype=torch.float64)
 
 
 def sign(n: int, g: Generator) -> Tensor:
+    """Random signs."""
     return (uniform(n, g) < 0.5).double() * 2 - 1
 
 
@@ -260,20 +261,23 @@ def measure(e: Example) -> dict:
 
 
 def lengths(v: Tensor) -> Tensor:
+    """The length of every row."""
     return v.flatten(1).norm(dim=-1)
 
 
 def rms(d: Tensor) -> float:
+    """The root of the mean square."""
     return float(d.square().mean().sqrt())
 
 
 def slope(times: list[float], errors: list[float]) -> float:
-    """Of log error against log t, over t <= SMALL."""
+    """The slope of log error against log t, over t <= SMALL."""
     pairs = [(math.log(t), math.log(d)) for t, d in zip(times, errors, strict=True) if t <= SMALL]
     return statistics.linear_regression(*zip(*pairs, strict=True)).slope
 
 
 def run(args) -> int:
+    """`inbounds figure heat-kernel`. Returns the exit code."""
     try:
         out = writable(Path(args.out))
     except OSError as error:
@@ -292,6 +296,7 @@ def run(args) -> int:
 
 
 def rate_table(rows: list[dict]) -> Table:
+    """The largest error for every tenth power of t."""
     shown = [k for k, t in enumerate(TIMES) if math.isclose(math.log10(t), round(math.log10(t)), abs_tol=1e-9)]
     t = Table(title=f"largest |F_t(x) - P(x)| over {POINTS} points x with dist(x, M) <= {DEPTH} reach", box=SIMPLE_HEAD)
     t.add_column("set")
@@ -306,6 +311,7 @@ def rate_table(rows: list[dict]) -> Table:
 
 
 def sample_table(rows: list[dict]) -> Table:
+    """The best t of every set that is known from samples, and the error there."""
     t = Table(title=f"M known from N = {SAMPLES:,} samples: root mean square error over the same points", box=SIMPLE_HEAD)
     t.add_column("set")
     for head in ("dimension m", "best t", "error there", f"at t = {TIMES[-1]:.0e}", f"at t = {TIMES[0]:.0e}"):
@@ -318,6 +324,7 @@ def sample_table(rows: list[dict]) -> Table:
 
 
 def conclude(rows: list[dict], out: Path, console: Console) -> int:
+    """Print whether the theorem's rate was seen. Returns the exit code, 1 if it was not."""
     slow = [r["set"] for r in rows if r["slope"] < 0.5]
     slopes = [r["slope"] for r in rows]
     found = f"NOT seen on {', '.join(slow)}" if slow else f"seen on all {len(rows)} sets"
@@ -327,6 +334,7 @@ def conclude(rows: list[dict], out: Path, console: Console) -> int:
 
 
 def write_csv(rows: list[dict], path: Path) -> None:
+    """Write the errors, a line for every set and t."""
     with path.open("w", newline="") as file:
         lines = csv.writer(file)
         lines.writerow(["set", "samples", "t", "sup_error", "rms_error"])
@@ -337,6 +345,7 @@ def write_csv(rows: list[dict], path: Path) -> None:
 
 
 def write_json(rows: list[dict], command: str, path: Path) -> None:
+    """Write all that was measured, with the command and the machine."""
     record = {
         "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -351,6 +360,7 @@ def write_json(rows: list[dict], command: str, path: Path) -> None:
 
 
 def draw(rows: list[dict], path: Path) -> None:
+    """Draw both panels."""
     fig = Figure(figsize=(12.5, 5.8), dpi=110, facecolor="white")
     left, right = fig.subplots(1, 2, gridspec_kw={"left": 0.05, "right": 0.9, "bottom": 0.1, "top": 0.83, "wspace": 0.4})
     panel(left, "All of M: the error falls like t", r"largest $|F_t(x) - P_M(x)|$ on K")
@@ -374,12 +384,13 @@ def panel(ax, title: str, quantity: str) -> None:
     ax.set_title(title, loc="left", size=13, weight="bold", color=INK, pad=30)
     ax.text(0, 1.035, quantity, transform=ax.transAxes, color=GREY, size=11)
     ax.set_xlabel("t", color=GREY)
-    ax.grid(color="#e6eaed", lw=0.8)
+    ax.grid(color=GRID, lw=0.8)
     ax.tick_params(which="both", colors=GREY, length=0)
     ax.spines[:].set_visible(False)
 
 
 def references(ax) -> None:
+    """Lines of the slopes 1/2 and 1."""
     for factor, power, words, place in ((1.0, 0.5, "slope 1/2: the theorem", "left"), (0.15, 1, "slope 1", "right")):
         line = [factor * t**power for t in TIMES]
         ax.plot(TIMES, line, color=GREY, lw=1.2, ls=":")
