@@ -64,7 +64,10 @@ def begin(x: Tensor, y: Tensor, A: Tensor, b: Tensor, J: Tensor, l: Tensor) -> R
 
 @dataclass(frozen=True)
 class Move:
-    """The multiplier of face a (R, n) rises by t: y moves along -z and l along -r. Then a joins J in the slot `place`, or leaves."""
+    """The multiplier of face a (R, n) rises by t: y moves along -z, l along -r. Then a joins J, or another face leaves it.
+
+    `place` (R, 1) is the slot of J that changes; stuck: the move has no end.
+    """
 
     a: Tensor
     r: Tensor
