@@ -14,7 +14,12 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from .linear import apply, stiff_step
+
 STEPS = 40
+PLAIN_STEPS = 10  # without safeguards, at most
+STIFF = 1e6  # weight of the constraints in a plain step
+FEW = 4  # gradients that are cheaper one by one than batched, whose set-up costs as much as some five of them
 HALVINGS = 8
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
 DONE = 1e-12  # error of the conditions, relative to |x| + |y| + 1, at which a row leaves; the last step was quadratic
@@ -34,13 +39,21 @@ class Constraints:
             c = self.values(y, rows)
             if not c.requires_grad:
                 return c.detach(), y.new_zeros(*c.shape, y.shape[1]), None if l is None else y.new_zeros(*y.shape, y.shape[1])
-            J = derivatives(c, y, create=False)
-            H = None
-            if l is not None:
+            if l is None:
+                return c.detach(), derivatives(c, y, create=False), None
+            if c.shape[1] == 1:  # one gradient serves both
+                (a,) = torch.autograd.grad(c.sum(), y, create_graph=True)
+                J, g = a.detach()[:, None], l * a
+            else:
+                J = derivatives(c, y, create=False)
                 (g,) = torch.autograd.grad((l.detach() * c).sum(), y, create_graph=True)
-                H = derivatives(g, y, create=False) if g.requires_grad else y.new_zeros(*y.shape, y.shape[1])
-                H = 0.5 * (H + H.mT)
-        return c.detach(), J, H
+            H = derivatives(g, y, create=False) if g.requires_grad else y.new_zeros(*y.shape, y.shape[1])
+        return c.detach(), J, 0.5 * (H + H.mT)
+
+    def value(self, y: Tensor, rows: Tensor) -> Tensor:
+        """Values (R, k) alone."""
+        with torch.no_grad():
+            return self.values(y, rows).detach()
 
     def curvature(self, y: Tensor, rows: Tensor, l: Tensor) -> Tensor:
         """sum l_i Hess c_i, (R, n, n)."""
@@ -49,17 +62,12 @@ class Constraints:
         return H
 
 
-def apply(A: Tensor, v: Tensor) -> Tensor:
-    """A v for every row: (R, k, n), (R, n) -> (R, k)."""
-    return (A @ v[:, :, None])[:, :, 0]
-
-
 def derivatives(c: Tensor, y: Tensor, create: bool) -> Tensor:
     """d c_i / d y for every row: (R, k), (R, n) -> (R, k, n). Functions that cannot be batched backwards are taken one by one."""
     k = c.shape[1]
     eye = torch.eye(k, dtype=c.dtype, device=c.device)[:, None].expand(k, *c.shape)
     how = {"retain_graph": True, "create_graph": create, "allow_unused": True}
-    if k > 1:
+    if k > FEW:
         try:
             (J,) = torch.autograd.grad(c, y, eye, is_grads_batched=True, **how)
             return y.new_zeros(*c.shape, y.shape[1]) if J is None else J.movedim(0, 1)
@@ -133,6 +141,14 @@ class Ends:
     violation: Tensor
     steps: Tensor
 
+    def of(self, rows: Tensor) -> Ends:
+        return Ends(self.y[rows], self.l[rows], self.error[rows], self.violation[rows], self.steps[rows])
+
+    def put(self, rows: Tensor, new: Ends) -> None:
+        """The new ends in these rows."""
+        for field in fields(self):
+            getattr(self, field.name)[rows] = getattr(new, field.name)
+
 
 def conditions(x, y, c, J, l, scale, p) -> tuple[Tensor, Tensor, Tensor]:
     """|y - x + J^T l|, the largest violation and the largest failure of complementarity, in units of length."""
@@ -191,10 +207,11 @@ class Walk:
 def newton(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEPS) -> Ends:
     """From `start`, (R, n). Rows that are finished, or stuck, leave the batch."""
     w = set_out(x, constraints, start)
-    never = x.new_full((len(x),), math.inf)
-    out = Ends(w.y.clone(), w.l.clone(), never, never.clone(), torch.zeros_like(w.rows))
+    out = no_ends(w)
     for turn in range(steps + 1):
-        take_notes(out, w, constraints.equalities, turn)
+        off = look(w, constraints.equalities)
+        write_down(out, w, (w.error < out.error[w.rows]) & torch.isfinite(w.error), off)
+        out.steps[w.rows] = turn
         leave = (w.error <= DONE) | (w.stuck > 6) | ~torch.isfinite(w.error)
         if turn == steps or bool(leave.all()):
             break
@@ -207,9 +224,11 @@ def newton(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEP
 def set_out(x: Tensor, constraints: Constraints, start: Tensor) -> Walk:
     rows, y = torch.arange(len(x), device=x.device), start.clone()
     c, J, _ = constraints.expand(y, rows, None)
-    l = first_multipliers(x, y, c, J, constraints.equalities)
-    H = constraints.curvature(y, rows, l)
-    H = torch.where(torch.isfinite(H).all((1, 2), keepdim=True), H, 0.0)
+    l, H = torch.zeros_like(c), x.new_zeros(len(x), x.shape[1], x.shape[1])
+    if start is not x:  # there the multipliers are 0
+        l = first_multipliers(x, y, c, J, constraints.equalities)
+        H = constraints.curvature(y, rows, l)
+        H = torch.where(torch.isfinite(H).all((1, 2), keepdim=True), H, 0.0)
     soft, zero = x.new_full((len(x),), PROXIMAL), x.new_zeros(len(x))
     return Walk(rows, x, y, c, J, H, l, J.norm(dim=2).clamp(min=1e-12), soft, zero, torch.zeros_like(rows), zero)
 
@@ -218,14 +237,64 @@ def size_of(w: Walk) -> Tensor:
     return w.x.norm(dim=1) + w.y.norm(dim=1) + 1e-30
 
 
-def take_notes(out: Ends, w: Walk, p: int, turn: int) -> None:
-    """The error of every row, and its point if it is the best so far."""
+def no_ends(w: Walk) -> Ends:
+    never = w.x.new_full((len(w.x),), math.inf)
+    return Ends(w.y.clone(), w.l.clone(), never, never.clone(), torch.zeros_like(w.rows))
+
+
+def look(w: Walk, p: int) -> Tensor:
+    """The error of every row is put into w; the violation is returned, (R,)."""
     still, off, loose = conditions(w.x, w.y, w.c, w.J, w.l, w.scale, p)
     w.error = torch.maximum(torch.maximum(still, loose), off) / size_of(w)
-    pick = (w.error < out.error[w.rows]) & torch.isfinite(w.error)
+    return off
+
+
+def write_down(out: Ends, w: Walk, pick: Tensor, off: Tensor) -> None:
+    """The points of these rows become their ends."""
     at = w.rows[pick]
     out.y[at], out.l[at], out.error[at], out.violation[at] = w.y[pick], w.l[pick], w.error[pick], off[pick]
-    out.steps[w.rows] = turn
+
+
+def plain(x: Tensor, constraints: Constraints, start: Tensor) -> Ends:
+    """Semismooth Newton from `start` without safeguards, which is enough for most rows.
+
+    Rows that do not arrive at a minimum, or want to go far, have error inf.
+    """
+    p, w = constraints.equalities, set_out(x, constraints, start)
+    out = no_ends(w)
+    for turn in range(PLAIN_STEPS + 1):
+        off = look(w, p)
+        move, l, sound = plain_step(w, p)
+        arrived = (w.error <= DONE) & sound
+        w.y, w.l = w.y + move, l  # also where a row has arrived: it takes away what the last change of l left in c
+        write_down(out, w, arrived, off)
+        out.steps[w.rows] = turn
+        left = (~arrived & sound).nonzero()[:, 0]
+        if turn == PLAIN_STEPS or not len(left):
+            break
+        if len(left) < len(move):
+            w.keep(left)
+        w.c, w.J, H = constraints.expand(w.y, w.rows, w.l)
+        assert H is not None
+        w.H, w.scale = H, torch.maximum(w.scale, w.J.norm(dim=2))
+    return out
+
+
+def plain_step(w: Walk, p: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The move, the new l, and whether the row may go on. An inequality is held where its multiplier outweighs its room."""
+    u, m = w.c / w.scale, w.l * w.scale
+    inner = torch.arange(u.shape[1], device=u.device) >= p
+    held = ~inner | (m + u > 0)
+    N = w.J / w.scale[:, :, None] * held[:, :, None]
+    K = torch.eye(N.shape[2], dtype=N.dtype, device=N.device) + w.H
+    move, m, sound = stiff_step(K, N, u * held, m * held, w.x - w.y, STIFF * (1 + m.norm(dim=1)))
+    l = torch.where(inner, m.clamp(min=0), m) * held / w.scale
+    return move, l, sound & (move.norm(dim=1) <= longest(w, u, p))
+
+
+def longest(w: Walk, u: Tensor, p: int) -> Tensor:
+    """The longest step that is believed, (R,)."""
+    return 4 * ((w.y - w.x).norm(dim=1) + violated(u, p) + 1e-3 * size_of(w)) + 0.5
 
 
 def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
@@ -243,8 +312,7 @@ def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
     d = d - torch.linalg.solve_triangular(L.mT, V @ new[:, :, None], upper=True)[:, :, 0]
     new = new + weight * (u + apply(N, d))
     new = torch.cat([new[:, :p], new[:, p:].clamp(min=0)], 1)
-    cap = 4 * ((w.y - w.x).norm(dim=1) + violated(u, p) + 1e-3 * size_of(w)) + 0.5
-    return d * (cap / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1.0)[:, None], new
+    return d * (longest(w, u, p) / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1.0)[:, None], new
 
 
 def go(w: Walk, constraints: Constraints, d: Tensor, new: Tensor) -> None:
@@ -292,8 +360,7 @@ def halved(w: Walk, d: Tensor, merit: Tensor, drop: Tensor, constraints: Constra
     for turn in range(1, HALVINGS + 1):
         at, t = lost[left], 0.5**turn
         z = w.y[at] + t * d[at]
-        with torch.no_grad():
-            u = constraints.values(z, w.rows[at]).detach() / w.scale[at]
+        u = constraints.value(z, w.rows[at]) / w.scale[at]
         value = 0.5 * (z - w.x[at]).square().sum(1) + w.price[at] * violated(u, constraints.equalities)
         good = (value <= merit[at] + 1e-4 * t * drop[at]) & (value < merit[at])
         found[left[good]], share[left[good]] = True, t
