@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..kernels.derivative import eager, symmetric_method
+from ..solvers.linear import Gram, apply, kkt, length, reduced, stiff_step
 from .base import EPS, LearnedSet
 from .charts import Charts
 from .polynomials import Monomials, Polynomials
@@ -88,8 +89,7 @@ class Algebraic(LearnedSet):
     # --- projection --------------------------------------------------------------------------------------
     def _foot(self, z, eps=EPS):
         w = self._lower(z)
-        length = torch.linalg.vector_norm(w, dim=1, keepdim=True)
-        w = w * (FAR / length.clamp(min=FAR))  # beyond, monomials overflow; the direction is all that counts
+        w = w * (FAR / length(w)[:, None].clamp(min=FAR))  # beyond, monomials overflow; the direction is all that counts
         if self._quadric is not None:
             y = self._quadric.project(w)
         else:
@@ -114,8 +114,8 @@ class Algebraic(LearnedSet):
         """On the set, the rest of the way normal to it, and no farther than the nearest sample."""
         x, y = self._lower(z), self._lower(y)
         _, A = self._equations(y, self._combinations(y), self._active(x, y))
-        away, still = _length(x - y), _length(Gram(A).split(x - y)[0])
-        near = _length(x - self._charts.start(x, self._nearest(x)))
+        away, still = length(x - y), length(Gram(A).split(x - y)[0])
+        near = length(x - self._charts.start(x, self._nearest(x)))
         slack = 10 * self.tolerance
         return self._on(y) & (still <= 1e-6 * away + self.tolerance) & (away <= near * (1 + 1e-6) + slack)
 
@@ -155,8 +155,8 @@ class Algebraic(LearnedSet):
         y, far = self._charts.foot(x, i)
         left = (eps == CHARTS) & (far > 0)
         if bool(left.any()):  # charts are off by e ~ far^3, their slope by 3 e / far: that moves the foot, the more the farther x
-            e = _length(self._values(y, self.W.index_select(0, i), None))
-            left = left & (e * (1 + 3 * _length(x - y) / far) <= CHARTS)
+            e = length(self._values(y, self.W.index_select(0, i), None))
+            left = left & (e * (1 + 3 * length(x - y) / far) <= CHARTS)
         rows = (~left).nonzero()[:, 0]
         if len(rows) == len(x):
             return self._newton(x, self._charts.start(x, i), i, None, eps, y), left
@@ -184,7 +184,7 @@ class Algebraic(LearnedSet):
         where not all polynomials vanish, again with new combinations at every step.
         """
         out, arrived = self._run(x, guess, i, active, eps)
-        arrived &= self._on(out, eps) & (_length(x - out) <= (1 + 1e-9) * _length(x - y) + 1e-9)
+        arrived &= self._on(out, eps) & (length(x - out) <= (1 + 1e-9) * length(x - y) + 1e-9)
         for careful in (self._walk, self._wander):
             if bool(arrived.all()):
                 break
@@ -195,27 +195,19 @@ class Algebraic(LearnedSet):
         return out
 
     def _run(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None, eps: Tensor) -> tuple[Tensor, Tensor]:
-        """Plain steps: where each row ends, and whether it came to rest.
-
-        With K = H + c A^T A, positive definite at a minimum for large c, K dy = x - y - A^T (l + c e) and dl = c (e + A dy) solve
-        Newton's equations but for dl / c, which vanishes with dl: one factorisation of n x n, no frames.
-        """
+        """Plain steps: where each row ends, and whether it came to rest."""
         W, rest = self.W.index_select(0, i), 0.25 * eps.sqrt()  # convergence is quadratic
         e, A = self._equations(y, W, active)
         l = Gram(A).split(x - y)[1]
-        stiff = STIFF * (1 + _length(l))
-        step, info = eps, i
+        stiff = STIFF * (1 + length(l))
+        step, sound = eps, i >= 0
         for _ in range(PLAIN_STEPS):
-            K = torch.baddbmm(self._lagrangian(y, W, l, active), stiff[:, None, None] * A.mT, A)
-            L, info = torch.linalg.cholesky_ex(K)
-            force = x - y - _apply(A.mT, l + stiff[:, None] * e)
-            move = torch.cholesky_solve(force[:, :, None], L)[:, :, 0]
-            l = l + stiff[:, None] * (e + _apply(A, move))
-            y, step = y + move, _length(move)
-            if not bool(((step > rest) & (info == 0)).any()):
+            move, l, sound = stiff_step(self._lagrangian(y, W, l, active), A, e, l, x - y, stiff)
+            y, step = y + move, length(move)
+            if not bool(((step > rest) & sound).any()):
                 break
             e, A = self._equations(y, W, active)
-        return y, (step <= rest) & (info == 0)
+        return y, (step <= rest) & sound
 
     def _blind(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> Tensor:
         """A fixed number of steps, where values cannot be looked at."""
@@ -260,15 +252,15 @@ class Algebraic(LearnedSet):
         H = self._lagrangian(y, W, multiplier, active)
         if active is None and i is not None:
             T = self._tangent_frame(i, gram)
-            move, sound = _reduced(H, T, x - y + _apply(H, normal))
+            move, sound = reduced(H, T, x - y + apply(H, normal))
         else:
-            move, sound = _kkt(H, A, x - y + _apply(H, normal)), True
-        longest = 3 * (_length(x - y) + _length(normal))
-        sound = sound & (_length(move) <= longest) & ((move * tangential).sum(1) >= 0)
+            move, sound = kkt(H, A, x - y + apply(H, normal)), True
+        longest = 3 * (length(x - y) + length(normal))
+        sound = sound & (length(move) <= longest) & ((move * tangential).sum(1) >= 0)
         new = y - normal + torch.where(sound[:, None], move, 0.5 * tangential)
         correction = gram.least(self._values(new, W, active))
-        size = _length(new - y)
-        good = _length(correction) <= 0.5 * size + 1e-300
+        size = length(new - y)
+        good = length(correction) <= 0.5 * size + 1e-300
         return torch.where(good[:, None], new - correction, new), size
 
     # --- the equations near sample i: those that W = W_i combines ---------------------------------------------
@@ -281,12 +273,12 @@ class Algebraic(LearnedSet):
         return self._values(y, W, active), A
 
     def _values(self, y: Tensor, W: Tensor, active: Tensor | None) -> Tensor:
-        e = _apply(W, self._p.values(y))
+        e = apply(W, self._p.values(y))
         return e if active is None else torch.cat([e, (0.5 * active * self._excess(y))[:, None]], 1)
 
     def _lagrangian(self, y: Tensor, W: Tensor, multiplier: Tensor, active: Tensor | None) -> Tensor:
         """I + sum l_k Hess e_k: (rows, n, n)."""
-        H = torch.eye(self.n, dtype=y.dtype) + self._p.hessian(y, _apply(W.mT, multiplier[:, : self.codim]))
+        H = torch.eye(self.n, dtype=y.dtype) + self._p.hessian(y, apply(W.mT, multiplier[:, : self.codim]))
         if active is None:
             return H
         f, J = self._f.values(y), self._f.jacobian(y)
@@ -304,7 +296,7 @@ class Algebraic(LearnedSet):
         """1 where y lies on the boundary and was put there (x lies beyond)."""
         if not len(self._f):
             return None
-        moved = _length(x - y) > 1e-12
+        moved = length(x - y) > 1e-12
         return ((self._excess(y) > -1e-9) & (moved if not self.codim else torch.ones_like(moved))).to(y.dtype)
 
     # --- derivative --------------------------------------------------------------------------------------
@@ -336,8 +328,8 @@ class Algebraic(LearnedSet):
         if active is None and i is not None:
             T = self._tangent_frame(i, gram)
             wide = torch.linalg.vector_norm(T.detach(), dim=1).amin(1) > 0.3 if T.shape[2] else sound
-            return _reduced(H, T, g)[0], sound & wide
-        return _kkt(H, A, g), sound
+            return reduced(H, T, g)[0], sound & wide
+        return kkt(H, A, g), sound
 
     def _tangent(self, x, v):
         """Projection of v on {t : A t = 0, <grad |f|^2, t> <= 0 where the inequality is active}."""
@@ -413,60 +405,3 @@ class Nearest:
         D = (x @ self.table).unflatten(1, (-1, self.LANES))
         lane = D.amin(1).argmin(1)
         return D.take_along_dim(lane[:, None, None], 2)[:, :, 0].argmin(1) * self.LANES + lane
-
-
-# --- small batched linear algebra ----------------------------------------------------------------------------
-class Gram:
-    """A (rows, k, n) with the factor of A A^T. A row of A that is 0 (an inactive inequality) drops out."""
-
-    def __init__(self, A: Tensor):
-        self.A = A
-        G = A @ A.mT
-        off = (G.diagonal(dim1=1, dim2=2) == 0).to(A.dtype)
-        self.G = G + torch.diag_embed(off)
-        self.L = torch.linalg.cholesky_ex(self.G)[0] if A.shape[1] > 1 else None
-
-    def steepness(self) -> Tensor:
-        """The least distance of a gradient from the span of those before it, (rows,): 1 where W was made, 0 where it fails."""
-        if not self.A.shape[1]:
-            return self.A.new_ones(len(self.A))
-        d = self.G[:, 0].sqrt() if self.L is None else self.L.diagonal(dim1=1, dim2=2)
-        return d[:, : self.A.shape[1]].detach().amin(1)
-
-    def solve(self, b: Tensor) -> Tensor:
-        """(A A^T)^{-1} b for b (rows, k, *)."""
-        return b / self.G if self.L is None and self.A.shape[1] else torch.cholesky_solve(b, self.L) if self.L is not None else b
-
-    def least(self, e: Tensor) -> Tensor:
-        """The least v with A v = e: (rows, n)."""
-        return _apply(self.A.mT, self.solve(e[:, :, None])[:, :, 0])
-
-    def split(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """v - A^T l and l, such that A (v - A^T l) = 0."""
-        multiplier = self.solve(self.A @ v[:, :, None])[:, :, 0]
-        return v - _apply(self.A.mT, multiplier), multiplier
-
-
-def _apply(A: Tensor, v: Tensor) -> Tensor:
-    """(rows, k, n), (rows, n) -> (rows, k)"""
-    return (A @ v[:, :, None])[:, :, 0]
-
-
-def _length(v: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(v, dim=1)
-
-
-def _reduced(H: Tensor, T: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """T (T^T H T)^{-1} T^T a, the v in the span of T with T^T (H v - a) = 0, and whether T^T H T is positive definite."""
-    S = T.mT @ H @ T
-    _, info = torch.linalg.cholesky_ex(S)
-    v = _apply(T, torch.linalg.solve_ex(S, T.mT @ a[:, :, None])[0][:, :, 0])
-    return v, info == 0
-
-
-def _kkt(H: Tensor, A: Tensor, a: Tensor) -> Tensor:
-    """v with H v + A^T l = a, A v = 0: (rows, n)."""
-    n = H.shape[1]
-    off = (A.abs().amax(-1) == 0).to(A.dtype)
-    K = torch.cat([torch.cat([H, A.mT], 2), torch.cat([A, -torch.diag_embed(off)], 2)], 1)
-    return torch.linalg.solve_ex(K, torch.cat([a, torch.zeros_like(off)], 1))[0][:, :n]

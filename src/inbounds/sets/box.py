@@ -74,9 +74,12 @@ class Box(ConstraintSet):
 def bounds_inwards(M: ConstraintSet, x: Tensor) -> tuple[Tensor, Tensor]:
     """The parameters low and high of M in x's dtype, rounded inwards; to nearest where that would make them cross."""
 
+    # a Module's attribute is a Tensor or a Module to a type checker
+    a, b = (getattr(M, name) for name in ("low", "high"))
+
     def compute() -> tuple[Tensor, Tensor]:
-        low, high = (rounded(v, x.dtype, towards) for v, towards in ((M.low, 1), (M.high, -1)))
+        low, high = rounded(a, x.dtype, 1), rounded(b, x.dtype, -1)
         crossed = low > high
-        return torch.where(crossed, M.low.to(x.dtype), low), torch.where(crossed, M.high.to(x.dtype), high)
+        return torch.where(crossed, a.to(x.dtype), low), torch.where(crossed, b.to(x.dtype), high)
 
     return M._derived("bounds", x, ("low", "high"), compute)

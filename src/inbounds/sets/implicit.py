@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..core import eager
 from ..solvers import NOT_CONVERGED, Solution
-from ..solvers.implicit import Answer, differential, nearest_implicit
+from ..solvers.implicit import Answer, nearest_implicit
+from ..solvers.linear import redundant_kkt
 from ..solvers.newton import Constraints, derivatives
 from .polytope import nearest_point
 from .solved import SolvedSet, refuse_second_derivatives
@@ -205,24 +206,19 @@ class Implicit(SolvedSet):
 
     def _linked(self, x: Tensor, context: Tensor | None, a: Answer) -> Tensor:
         """The point with its derivative: y - x + sum l_i grad c_i = 0 and c_A = 0, differentiated in x and what c depends on."""
-        y = a.y.detach().requires_grad_()
         l = torch.where(a.active, a.l, 0.0)
-        values = self._values(y, context)
-        outside = torch.autograd.grad(values.sum(), y, retain_graph=True, create_graph=True, allow_unused=True)[0]
-        free = values.detach()
-        push = torch.zeros_like(x)
-        if outside is not None:
-            (push,) = torch.autograd.grad((l * values).sum(), y, create_graph=True, retain_graph=True)
-            free = self._values(a.y.detach(), context)  # a second graph, which ends at the context and the parameters
+        push = torch.zeros_like(a.y)
+        free = self._values(a.y, context)  # a graph that ends at the context and the parameters
         if not (x.requires_grad or free.requires_grad):
             return a.y
-        _, J, H = self._constraints(context).expand(a.y, torch.arange(len(y)), l)
+        if free.requires_grad:
+            y = a.y.detach().requires_grad_()
+            (push,) = torch.autograd.grad((l * self._values(y, context)).sum(), y, create_graph=True)
+        _, J, H = self._constraints(context).expand(a.y, torch.arange(len(l)), l)
         assert H is not None
         slope = J.norm(dim=2).clamp(min=1e-30)
         H = H + torch.eye(H.shape[1], dtype=H.dtype)
         active = a.active & (a.status != NOT_CONVERGED)[:, None]
-        if not free.requires_grad:
-            push, free = push.detach(), free.detach()
         return Link.apply(x, push, free, a.y, H, J / slope[:, :, None], slope, active)  # pyright: ignore[reportReturnType]
 
     def _solve(self, x):
@@ -301,5 +297,5 @@ class Link(torch.autograd.Function):
     def backward(ctx, g):  # pyright: ignore[reportIncompatibleMethodOverride]
         refuse_second_derivatives()
         H, N, slope, active = ctx.saved_tensors
-        v, m = differential(H, N, active, g)
+        v, m = redundant_kkt(H, N, active, g)
         return v, -v, -torch.where(active, m / slope, 0.0), None, None, None, None, None

@@ -8,16 +8,166 @@ leaves J). Where neither happens, the multipliers prove that the set is empty.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from .pivoting import EPS, back, chosen, factor, independent, on_faces, pick, rows_of, take, times, tolerance
+from .pivoting import EPS, back, chosen, factor, independent, on_faces, pick, rows_of, take, times
 
 DEPENDENT = 1e-11  # distance of a unit normal from the span of others that is rounding: QR is exact to a few 1e-16
+FAST_DEPENDENT = 1e-5  # the same distance where an inverse is kept up to date, which adds up rounding
 FAR = 1e4  # a certificate of emptiness must hold for all points within FAR (|x| + |y| + size)
 
 
+@dataclass
+class Rows:
+    """The rows under way: y = x - A_J^T l - lp A_p, and the face p whose multiplier lp is being raised (-1: none yet).
+
+    number (R,) is the place of a row in the caller's batch; size = |x|; floor (m,) or (R, m) is the rounding of b.
+    """
+
+    number: Tensor
+    x: Tensor
+    y: Tensor
+    A: Tensor
+    b: Tensor
+    J: Tensor
+    l: Tensor
+    p: Tensor
+    lp: Tensor
+    size: Tensor
+    floor: Tensor
+
+    def keep(self, left: Tensor) -> None:
+        """Go on with these rows alone."""
+        self.number, self.x, self.y, self.J = chosen(left, self.number, self.x, self.y, self.J)
+        self.l, self.p, self.lp, self.size = chosen(left, self.l, self.p, self.lp, self.size)
+        self.A, self.b, self.floor = rows_of(self.A, left, 2), rows_of(self.b, left, 1), rows_of(self.floor, left, 1)
+
+    def rounding(self) -> Tensor:
+        """The part of the rounding of A y - b that does not come from b, (R,)."""
+        return 16 * EPS * torch.maximum(self.size, self.y.norm(dim=1))
+
+    def free(self) -> Tensor:
+        """Slots of J without a face, (R, K)."""
+        return self.J == self.A.shape[-2]
+
+
+def begin(x: Tensor, y: Tensor, A: Tensor, b: Tensor, J: Tensor, l: Tensor) -> Rows:
+    """All rows of a batch, no face being raised."""
+    number = torch.arange(len(x), device=x.device)
+    l = l.clamp(min=0).masked_fill(J == A.shape[-2], 0.0)
+    floor = 16 * EPS * torch.where(torch.isfinite(b), b.abs(), 0.0)
+    return Rows(number, x, y, A, b, J, l, torch.full_like(number, -1), x.new_zeros(len(x)), x.norm(dim=1), floor)
+
+
+@dataclass(frozen=True)
+class Move:
+    """The multiplier of face a (R, n) rises by t: y moves along -z, l along -r. Then a joins J, or another face leaves it.
+
+    `place` (R, 1) is the slot of J that changes; stuck: the move has no end.
+    """
+
+    a: Tensor
+    r: Tensor
+    z: Tensor
+    zz: Tensor
+    t: Tensor
+    stuck: Tensor
+    joins: Tensor
+    place: Tensor
+
+
+def measured(s: Rows, excess: Tensor, a: Tensor, r: Tensor, z: Tensor, zz: Tensor, least: float) -> Move:
+    """How far a move goes. excess = a y - b; a face with zz = a z <= least depends on those in J and cannot join."""
+    free = s.free()
+    moves = (zz > least) & free.any(1)
+    reach = torch.where(moves, excess.clamp(min=0) / torch.where(moves, zz, 1.0), math.inf)
+    blocks = (r > 0) & ~free
+    block, slot = torch.where(blocks, s.l / torch.where(blocks, r, 1.0), math.inf).min(1)
+    t, joins = torch.minimum(reach, block), reach <= block
+    stuck = t.isinf()
+    place = torch.where(joins, free.to(torch.int8).argmax(1), slot)[:, None]
+    return Move(a, r, z * moves.to(z.dtype)[:, None], zz, torch.where(stuck, 0.0, t), stuck, joins, place)
+
+
+def advance(s: Rows, move: Move) -> None:
+    """Make the move."""
+    s.l = (s.l - move.t[:, None] * move.r).clamp(min=0).masked_fill(s.free(), 0.0)
+    s.lp = s.lp + move.t
+    s.y = s.y - move.t[:, None] * move.z
+    s.J = s.J.scatter(1, move.place, torch.where(move.joins, s.p, s.A.shape[-2])[:, None])
+    s.l = s.l.scatter(1, move.place, torch.where(move.joins, s.lp, 0.0)[:, None])
+    s.p, s.lp = torch.where(move.joins, -1, s.p), torch.where(move.joins, 0.0, s.lp)
+
+
+# --- the fast form --------------------------------------------------------------------------------------------
+@dataclass
+class Inverse:
+    """C = A_J (R, K, n) and H = (C C^T)^-1 (R, K, K), kept up to date while faces join and leave."""
+
+    C: Tensor
+    H: Tensor
+
+    def keep(self, left: Tensor) -> None:
+        self.C, self.H = chosen(left, self.C, self.H)
+
+    def across(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """r and z with a = C^T r + z, C z = 0, and z a."""
+        r = times(self.H, times(self.C, a))
+        z = a - back(self.C, r)
+        return r, z, (z * a).sum(1)
+
+    def update(self, move: Move) -> None:
+        """One change of rank one: a border for the face that joins, its removal for the face that leaves."""
+        K, n = self.C.shape[1:]
+        joins, place = move.joins, move.place
+        column = self.H.gather(1, place[:, :, None].expand(-1, 1, K))[:, 0]
+        w = torch.where(joins[:, None], (-move.r).scatter(1, place, 1.0), column)
+        pivot = torch.where(joins, move.zz, -column.gather(1, place)[:, 0])
+        self.H = torch.baddbmm(self.H, (w / pivot[:, None])[:, :, None], w[:, None])
+        one = torch.where(joins, -1.0, 1.0).to(self.H.dtype)[:, None]  # the diagonal of an empty slot is 1
+        self.H.view(len(self.H), -1).scatter_add_(1, place * (K + 1), one)
+        self.C = self.C.scatter(1, place[:, :, None].expand(-1, 1, n), torch.where(joins[:, None], move.a, 0.0)[:, None])
+
+
+def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """`dual_method` with the inverse of A_J A_J^T kept up to date, and no certificate: J, whether it seems to be finished.
+
+    Rounding adds up along the way: the caller solves on J anew, and gives the rows that fail to `dual_method`.
+    """
+    C = take(A, J)
+    inverse = Inverse(C, torch.cholesky_inverse(factor(C, J == A.shape[-2])))
+    l = times(inverse.H, times(C, x) - pick(b, J)).clamp(min=0).masked_fill(J == A.shape[-2], 0.0)
+    s = begin(x, x - back(C, l), A, b, J, l)
+    out, finished = J.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    for _ in range(steps):
+        done, move = fast_step(s, inverse)
+        at, left = done.nonzero()[:, 0], (~(done | move.stuck)).nonzero()[:, 0]
+        out[s.number[at]], finished[s.number[at]] = s.J[at], True
+        if not len(left):
+            break
+        inverse.update(move)
+        advance(s, move)
+        if len(left) < len(done):
+            s.keep(left)
+            inverse.keep(left)
+    return out.sort(1).values, finished
+
+
+def fast_step(s: Rows, inverse: Inverse) -> tuple[Tensor, Move]:
+    """Which rows violate nothing, and the next move of the others."""
+    over = times(s.A, s.y) - s.b
+    worst, index = (over - s.floor).max(1)
+    fresh = s.p < 0
+    done = fresh & (worst <= s.rounding())
+    s.p = torch.where(fresh, index, s.p)
+    a = take(s.A, s.p[:, None])[:, 0]
+    return done, measured(s, over.gather(1, s.p[:, None])[:, 0], a, *inverse.across(a), least=FAST_DEPENDENT**2)
+
+
+# --- the exact form -------------------------------------------------------------------------------------------
 def frame(A: Tensor, J: Tensor) -> tuple[Tensor, Tensor]:
     """Q (R, n, K) and upper triangular T (R, K, K) with A_J^T = Q T; padded slots (the last ones) are 0 in Q and 1 in T."""
     pad = J == A.shape[-2]
@@ -38,78 +188,6 @@ def exact_on_faces(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> tuple[Tensor, 
     return y, torch.linalg.solve_triangular(T, w, upper=True)[:, :, 0]
 
 
-def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """`dual_method` with the inverse of A_J A_J^T kept up to date, and no certificate: J, whether it seems to be finished.
-
-    Rounding adds up along the way: the caller solves on J anew, and gives the rows that fail to `dual_method`.
-    """
-    # declared, because a type checker would otherwise infer them around the loop without end
-    rows: Tensor
-    p: Tensor
-    lp: Tensor
-    l: Tensor
-    y: Tensor
-    C: Tensor
-    H: Tensor
-    size: Tensor
-    floor: Tensor
-    R, n = x.shape
-    m, K = A.shape[-2], J.shape[1]
-    out, finished = J.clone(), torch.zeros(R, dtype=torch.bool, device=x.device)
-    rows, C = torch.arange(R, device=x.device), take(A, J)
-    H = torch.cholesky_inverse(factor(C, J == m))
-    l = times(H, times(C, x) - pick(b, J)).clamp(min=0).masked_fill(J == m, 0.0)
-    y = x - back(C, l)
-    p, lp = torch.full((R,), -1, device=x.device), x.new_zeros(R)
-    size = x.norm(dim=1)
-    floor = 16 * EPS * torch.where(torch.isfinite(b), b.abs(), 0.0)
-    for _ in range(steps):
-        over = times(A, y) - b
-        worst, index = (over - floor).max(1)
-        new = p < 0
-        done = new & (worst <= 16 * EPS * torch.maximum(size, y.norm(dim=1)))
-        p = torch.where(new, index, p)
-        a = take(A, p[:, None])[:, 0]
-        r = times(H, times(C, a))
-        z = a - back(C, r)
-        zz = (z * a).sum(1)
-        free = J == m
-        moves = (zz > 1e-10) & free.any(1)
-        reach = torch.where(moves, over.gather(1, p[:, None])[:, 0].clamp(min=0) / torch.where(moves, zz, 1.0), math.inf)
-        blocks = (r > 0) & ~free
-        block, slot = torch.where(blocks, l / torch.where(blocks, r, 1.0), math.inf).min(1)
-        t = torch.minimum(reach, block)
-        stop = done | t.isinf()
-        at = stop.nonzero()[:, 0]
-        if len(at):
-            out[rows[at]] = J[at]
-            finished[rows[at]] = done[at]
-            if len(at) == len(rows):
-                break
-        joins = reach <= block
-        l = (l - t[:, None] * r).clamp(min=0).masked_fill(free, 0.0)
-        lp = lp + t
-        y = y - t[:, None] * z * moves[:, None]
-        place = torch.where(joins, free.to(torch.int8).argmax(1), slot)[:, None]
-        # one rank-one update of H: a border for the face that joins, its removal for the face that leaves
-        column = H.gather(1, place[:, :, None].expand(-1, 1, K))[:, 0]
-        w = torch.where(joins[:, None], (-r).scatter(1, place, 1.0), column)
-        scale = torch.where(joins, 1 / torch.where(joins, zz, 1.0), -1 / torch.where(joins, 1.0, column.gather(1, place)[:, 0]))
-        H = torch.baddbmm(H, (scale[:, None] * w)[:, :, None], w[:, None])
-        one = torch.where(joins, -1.0, 1.0).to(H.dtype)[:, None]
-        H.view(len(H), -1).scatter_add_(1, place * (K + 1), one)
-        J = J.scatter(1, place, torch.where(joins, p, m)[:, None])
-        l = l.scatter(1, place, torch.where(joins, lp, 0.0)[:, None])
-        C = C.scatter(1, place[:, :, None].expand(-1, 1, n), torch.where(joins[:, None], a, 0.0)[:, None])
-        p, lp = torch.where(joins, -1, p), torch.where(joins, 0.0, lp)
-        if len(at):
-            left = (~stop).nonzero()[:, 0]
-            rows, p, J, l, lp = chosen(left, rows, p, J, l, lp)
-            x, y, C, H, size = chosen(left, x, y, C, H, size)
-            A, b, floor = rows_of(A, left, 2), rows_of(b, left, 1), rows_of(floor, left, 1)
-    return out.sort(1).values, finished
-
-
 def dual_feasible(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> Tensor:
     """A part of J whose multipliers are all >= 0."""
     m = A.shape[-2]
@@ -125,69 +203,68 @@ def dual_feasible(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> Tensor:
 
 def dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """J for every row, padded with m; whether the row is finished; whether the set is certified empty; the steps it took."""
-    # declared, because a type checker would otherwise infer them around the loop without end
-    rows: Tensor
-    p: Tensor
-    lp: Tensor
-    l: Tensor
-    y: Tensor
-    R = len(x)
-    m, K = A.shape[-2], J.shape[1]
     J = dual_feasible(x, A, b, J)
     y, l = exact_on_faces(x, A, b, J)
-    l = l.clamp(min=0).masked_fill(J == m, 0.0)
-    p, lp = torch.full((R,), -1, device=x.device), x.new_zeros(R)
-    out, finished = J.clone(), torch.zeros(R, dtype=torch.bool, device=x.device)
-    empty, count = finished.clone(), torch.zeros(R, dtype=torch.long, device=x.device)
-    rows = torch.arange(R, device=x.device)
+    s = begin(x, y, A, b, J, l)
+    out, finished = J.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    empty, count = finished.clone(), torch.zeros(len(x), dtype=torch.long, device=x.device)
     for _ in range(steps):
-        over = times(A, y) - b
-        spare = torch.cat([over - tolerance(x, y, b), over.new_full((len(J), 1), -math.inf)], 1).scatter(1, J, -math.inf)
-        worst, index = spare.max(1)
-        done = (p < 0) & (worst <= 0)
-        p = torch.where(p < 0, index, p)
-        a = take(A, p[:, None])[:, 0]
-        Q, T = frame(A, J)
-        c = Q.mT @ a[:, :, None]
-        z = a - (Q @ c)[:, :, 0]
-        z = z - (Q @ (Q.mT @ z[:, :, None]))[:, :, 0]
-        r = torch.linalg.solve_triangular(T, c, upper=True)[:, :, 0]
-        length = z.norm(dim=1)
-        moves = (length > DEPENDENT) & ((J < m).sum(1) < K)
-        size = over.gather(1, p[:, None])[:, 0]
-        reach = torch.where(moves, size.clamp(min=0) / torch.where(moves, length, 1.0).square(), math.inf)
-        blocks = (r > 0) & (J < m)
-        ratio = torch.where(blocks, l / torch.where(blocks, r, 1.0), math.inf)
-        block, slot = ratio.min(1)
-        stuck = ~done & reach.isinf() & block.isinf()
-        # sum of mu_i (A_i y - b_i) > |A^T mu| FAR size for mu = (-r, 1) >= 0: no y within FAR size satisfies all of them
-        radius = FAR * (x.norm(dim=1) + y.norm(dim=1) + pick(b, J).abs().amax(1) + size)
-        proof = size - (r * torch.where(J < m, pick(over, J), 0.0)).sum(1) > (length + 1e3 * EPS * (1 + r.abs().sum(1))) * radius
-        count[rows] += 1
-        out[rows], finished[rows], empty[rows] = J, done, stuck & proof
-        stop = done | stuck
-        t = torch.minimum(reach, block)
-        t = torch.where(t.isinf(), 0.0, t)
-        l = (l - t[:, None] * r).clamp(min=0).masked_fill(J == m, 0.0)
-        lp = lp + t
-        y = y - t[:, None] * torch.where(moves[:, None], z, 0.0)
-        joins = reach <= block
-        first = (J == m).to(torch.int8).argmax(1)
-        place = torch.where(joins, first, slot)[:, None]
-        J = J.scatter(1, place, torch.where(joins, p, m)[:, None])
-        l = l.scatter(1, place, torch.where(joins, lp, 0.0)[:, None])
-        J, order = J.sort(1)
-        l = l.gather(1, order)
-        p, lp = torch.where(joins, -1, p), torch.where(joins, 0.0, lp)
-        if bool(stop.all()):
+        done, proof, move = exact_step(s)
+        count[s.number] += 1
+        out[s.number], finished[s.number], empty[s.number] = s.J, done, proof & ~done
+        left = (~(done | move.stuck)).nonzero()[:, 0]
+        if not len(left):
             break
-        if bool(stop.any()):
-            left = (~stop).nonzero()[:, 0]
-            rows, x, y, J, l, p, lp = chosen(left, rows, x, y, J, l, p, lp)
-            A, b = rows_of(A, left, 2), rows_of(b, left, 1)
-        fresh = p < 0
-        if bool(fresh.any()):  # y drifts by rounding: it is computed again from its faces
-            again, m_again = exact_on_faces(x, A, b, J)
-            y = torch.where(fresh[:, None], again, y)
-            l = torch.where(fresh[:, None], m_again.clamp(min=0).masked_fill(J == m, 0.0), l)
+        advance(s, move)
+        s.J, order = s.J.sort(1)
+        s.l = s.l.gather(1, order)
+        if len(left) < len(done):
+            s.keep(left)
+        refresh(s)
     return out, finished, empty, count
+
+
+def exact_step(s: Rows) -> tuple[Tensor, Tensor, Move]:
+    """Which rows violate nothing, for which of them the set is empty, and the next move of the others."""
+    over = times(s.A, s.y) - s.b
+    worst, index = outside(s, over).max(1)
+    done = (s.p < 0) & (worst <= 0)
+    s.p = torch.where(s.p < 0, index, s.p)
+    a = take(s.A, s.p[:, None])[:, 0]
+    r, z = across(s, a)
+    length = z.norm(dim=1)
+    excess = over.gather(1, s.p[:, None])[:, 0]
+    move = measured(s, excess, a, r, z, length.square(), least=DEPENDENT**2)
+    return done, move.stuck & contradiction(s, over, excess, r, length), move
+
+
+def outside(s: Rows, over: Tensor) -> Tensor:
+    """How far A y - b is above rounding for the faces that are not in J, -inf for those in J. (R, m + 1)"""
+    spare = over - s.floor - s.rounding()[:, None]
+    return torch.nn.functional.pad(spare, (0, 1), value=-math.inf).scatter(1, s.J, -math.inf)
+
+
+def across(s: Rows, a: Tensor) -> tuple[Tensor, Tensor]:
+    """r and z with a = A_J^T r + z, A_J z = 0."""
+    Q, T = frame(s.A, s.J)
+    c = Q.mT @ a[:, :, None]
+    z = a - (Q @ c)[:, :, 0]
+    z = z - (Q @ (Q.mT @ z[:, :, None]))[:, :, 0]
+    return torch.linalg.solve_triangular(T, c, upper=True)[:, :, 0], z
+
+
+def contradiction(s: Rows, over: Tensor, excess: Tensor, r: Tensor, length: Tensor) -> Tensor:
+    """Whether sum mu_i (A_i y - b_i) > |A^T mu| radius for mu = (-r, 1) >= 0: no point of that radius satisfies all of them."""
+    radius = FAR * (s.size + s.y.norm(dim=1) + pick(s.b, s.J).abs().amax(1) + excess)
+    total = excess - (r * torch.where(s.free(), 0.0, pick(over, s.J))).sum(1)
+    return total > (length + 1e3 * EPS * (1 + r.abs().sum(1))) * radius
+
+
+def refresh(s: Rows) -> None:
+    """y drifts by rounding: where no face is being raised, it is computed again from its faces."""
+    fresh = s.p < 0
+    if not bool(fresh.any()):
+        return
+    y, l = exact_on_faces(s.x, s.A, s.b, s.J)
+    s.y = torch.where(fresh[:, None], y, s.y)
+    s.l = torch.where(fresh[:, None], l.clamp(min=0).masked_fill(s.free(), 0.0), s.l)

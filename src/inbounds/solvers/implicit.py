@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .newton import Constraints, Ends, complementary, newton
+from .linear import apply
+from .newton import STEPS, Constraints, Ends, complementary, newton, plain
 from .pivoting import chosen
 from .solution import FLAT, NOT_CONVERGED, OK
 
 GOOD = 1e-9  # error of the conditions, relative to |x| + |y|, of a row that is called converged
 RESCUES = 8  # random starts for the rows that have no answer yet, whatever the user asked for
-FIRST = 25  # steps of the first attempt
+FIRST = 25  # careful steps of the first attempt
 FAR = 1e6  # an x with larger entries is moved nearer along its ray
 NEAR = 1e2  # to this distance, in sizes of the answer
 LAND = 4  # units of rounding of the caller's dtype that the answer lies inside every inequality
@@ -80,7 +81,7 @@ def begin(x: Tensor, constraints: Constraints) -> Tensor:
     n = x.shape[1]
     way = torch.cos(1.0 + 1.7 * torch.arange(n, dtype=x.dtype, device=x.device))
     for size in (0.0, 1e-2, 1e-1, 0.5, 2.0):
-        z = x[rows] + size * (1 + x[rows].norm(dim=1, keepdim=True)) * way / math.sqrt(n)
+        z = x[rows] + size * (1 + x[rows].norm(dim=1, keepdim=True)) * way / math.sqrt(n) if size else x
         c, J, _ = constraints.expand(z, rows, None)
         p = constraints.equalities
         slope, off = J.norm(dim=2), torch.cat([c[:, :p].abs(), c[:, p:].clamp(min=0)], 1)
@@ -88,7 +89,7 @@ def begin(x: Tensor, constraints: Constraints) -> Tensor:
         y[rows] = z
         rows = rows[bad]
         if not len(rows):
-            break
+            return y if size else x
     return y
 
 
@@ -99,9 +100,9 @@ def better(old: Ends, new: Ends, x: Tensor, rows: Tensor) -> None:
     take = now & (~was | (b < a * (1 - 1e-9)))
     take = take | (~now & ~was & (new.violation < old.violation[rows]))
     at = rows[take]
-    old.steps[rows] += new.steps
-    for name in ("y", "l", "error", "violation"):
-        getattr(old, name)[at] = getattr(new, name)[take]
+    new.steps = old.steps[rows] + new.steps
+    old.steps[rows] = new.steps
+    old.put(at, new.of(take))
 
 
 def restricted(constraints: Constraints, rows: Tensor) -> Constraints:
@@ -138,17 +139,26 @@ def from_afar(x: Tensor, far: Tensor, constraints: Constraints, restarts: int) -
         away = x[rows] - y
         distance = away.abs().amax(1, keepdim=True)
         s = NEAR * (1 + y.norm(dim=1, keepdim=True)) / distance
-        new = newton(y + s * away, part, y)
+        new = descend(y + s * away, part, y)
         ends.y[rows], ends.l[rows] = new.y, new.l / s
         ends.error[rows], ends.violation[rows] = new.error, new.violation
         ends.steps[rows] += new.steps
     return ends
 
 
+def descend(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEPS) -> Ends:
+    """Plain steps of Newton's method, and careful ones for the rows that they do not bring to a minimum."""
+    ends = plain(x, constraints, start)
+    lost = ends.error.isinf().nonzero()[:, 0]
+    if len(lost):
+        ends.put(lost, newton(x[lost], restricted(constraints, lost), start[lost], steps))
+    return ends
+
+
 def search(x: Tensor, constraints: Constraints, restarts: int) -> Ends:
     """Newton's method from x; where it fails, from a feasible point; then from random ones."""
     start = begin(x, constraints)
-    ends = newton(x, constraints, start, FIRST)
+    ends = descend(x, constraints, start, FIRST)
     bad = (ends.error > GOOD).nonzero()[:, 0]
     if len(bad):
         attempt(ends, x, start[bad], constraints, bad)
@@ -175,60 +185,95 @@ def attempt(ends: Ends, x: Tensor, start: Tensor, constraints: Constraints, rows
     ends.y[rows[worse]], ends.violation[rows[worse]] = z[worse], off[worse]
     if len(near):
         at = rows[near]
-        better(ends, newton(x[at], restricted(constraints, at), z[near]), x, at)
+        better(ends, descend(x[at], restricted(constraints, at), z[near]), x, at)
 
 
-def landed(x: Tensor, constraints: Constraints, ends: Ends, eps: float, finite: Tensor) -> Answer:
-    """The ends moved `LAND` units of rounding inside the inequalities they touch, rounded to the caller's dtype."""
-    p, rows = constraints.equalities, torch.arange(len(x), device=x.device)
-    y = ends.y.clone()
-    c, J, _ = constraints.expand(y, rows, None)
+@dataclass(frozen=True)
+class Contact:
+    """At the ends of the rows, for every constraint (R, k): the length of its gradient, one unit of rounding of its value,
+    whether it touches, and whether it is active, which is to say that the answer moves with it."""
+
+    slope: Tensor
+    unit: Tensor
+    touch: Tensor
+    active: Tensor
+
+
+def contact(constraints: Constraints, ends: Ends, eps: float) -> Contact:
+    c, J, _ = constraints.expand(ends.y, torch.arange(len(ends.y), device=ends.y.device), None)
+    equal = torch.arange(c.shape[1], device=c.device) < constraints.equalities
     slope = J.norm(dim=2).clamp(min=1e-300)
-    unit = eps * slope * (y.norm(dim=1, keepdim=True) + 1e-30)
+    unit = eps * slope * (ends.y.norm(dim=1, keepdim=True) + 1e-30)
     # with complementarity, either the multiplier or the room is 0 to rounding: the larger one tells
     pushed = (ends.l * slope > -c / slope) & (ends.l > 0)
-    touch = torch.cat([torch.ones_like(c[:, :p], dtype=torch.bool), (pushed | (c > -8 * LAND * unit))[:, p:]], 1)
-    active = torch.cat([touch[:, :p], (pushed | (c > -1e-3 * unit))[:, p:]], 1)
-    inner = torch.arange(c.shape[1], device=x.device) >= p
-    best, point = x.new_full((len(x),), math.inf), rounded(y, eps)
-    depth = x.new_full((len(x),), float(LAND))
-    at = rows
+    return Contact(slope, unit, equal | pushed | (c > -8 * LAND * unit), equal | pushed | (c > -1e-3 * unit))
+
+
+def worst(u: Tensor, p: int) -> tuple[Tensor, Tensor]:
+    """The largest inequality, -inf if there is none, and the largest |equality|, 0 if there is none: (R,)."""
+    least = u.new_full((len(u), 1), -math.inf)
+    return torch.cat([u[:, p:], least], 1).amax(1), torch.cat([u[:, :p].abs(), 0 * least.exp()], 1).amax(1)
+
+
+def settled(constraints: Constraints, ends: Ends, k: Contact, eps: float) -> Tensor:
+    """The ends moved `LAND` units of rounding, more where that is not enough, inside the inequalities that they touch.
+
+    Rounded to the caller's dtype.
+    """
+    p, y, at = constraints.equalities, ends.y.clone(), torch.arange(len(ends.y), device=ends.y.device)
+    best, point = y.new_full((len(y),), math.inf), rounded(y, eps)
+    depth = torch.full_like(best, float(LAND))
     for turn in range(6):
         there = rounded(y[at], eps)
-        u = constraints.expand(there, at, None)[0] / slope[at]
-        over = torch.cat([u[:, p:], u.new_full((len(at), 1), -math.inf)], 1).amax(1)
-        off = torch.cat([u[:, :p].abs(), u.new_zeros(len(at), 1)], 1).amax(1) / (eps * (y[at].norm(dim=1) + 1e-30))
+        over, off = worst(constraints.value(there, at) / k.slope[at], p)
+        off = off / (eps * (y[at].norm(dim=1) + 1e-30))
         cost = torch.where(over > 0, 1e6 + over / eps, 0.0) + off
         cost = torch.where(torch.isfinite(cost), cost, math.inf)
         nearer = (cost < 0.5 * best[at]) | (turn == 0)
         point[at[nearer]], best[at[nearer]] = there[nearer], cost[nearer]
         left = ((over > 0) | (off > 4)) & (ends.error[at] <= GOOD)
         at, over = at[left], over[left]
-        if not len(at) or turn == 5:
+        if not len(at):
             break
-        c, J, _ = constraints.expand(y[at], at, None)
-        N = torch.where(touch[at][:, :, None], J / slope[at][:, :, None], 0.0)
-        gap = torch.where(touch[at], c / slope[at] + torch.where(inner, depth[at][:, None] * unit[at] / slope[at], 0.0), 0.0)
-        # inequalities that touch are pushed inside, those that are there already stay
-        G = N @ N.mT + 1e-12 * torch.eye(N.shape[1], dtype=x.dtype, device=x.device)
-        m = complementary(G, gap, p)
-        y[at] = y[at] - (m[:, None] @ N)[:, 0]
+        y[at] = pushed_inside(constraints, y[at], at, k, depth[at])
         depth[at] = torch.where(over > 0, 2 * depth[at], depth[at])
-    u = constraints.expand(point, rows, None)[0] / slope
-    over = torch.cat([u[:, p:], u.new_full((len(x), 1), -math.inf)], 1).amax(1)
-    off = torch.cat([u[:, :p].abs(), over.clamp(min=0)[:, None]], 1).amax(1)
-    room = 8 * eps * (point.norm(dim=1) + 1e-30)
-    good = (ends.error <= GOOD) & (off <= 8 * room) & torch.isfinite(off)
+    return point
+
+
+def pushed_inside(constraints: Constraints, y: Tensor, at: Tensor, k: Contact, depth: Tensor) -> Tensor:
+    """y on the equalities, and `depth` units inside the inequalities that touch; those that are there already stay."""
+    p = constraints.equalities
+    c, J, _ = constraints.expand(y, at, None)
+    inner = torch.arange(c.shape[1], device=c.device) >= p
+    N = torch.where(k.touch[at][:, :, None], J / k.slope[at][:, :, None], 0.0)
+    gap = torch.where(k.touch[at], c + torch.where(inner, depth[:, None] * k.unit[at], 0.0), 0.0) / k.slope[at]
+    G = N @ N.mT + 1e-12 * torch.eye(N.shape[1], dtype=y.dtype, device=y.device)
+    return y - apply(N.mT, complementary(G, gap, p))
+
+
+def landed(x: Tensor, constraints: Constraints, ends: Ends, eps: float, finite: Tensor) -> Answer:
+    """The ends inside the inequalities, in the caller's dtype, with their status."""
+    p, rows = constraints.equalities, torch.arange(len(x), device=x.device)
+    k = contact(constraints, ends, eps)
+    point = settled(constraints, ends, k, eps)
+    over, equal = worst(constraints.value(point, rows) / k.slope, p)
+    off = torch.maximum(equal, over.clamp(min=0))
+    good = (ends.error <= GOOD) & (off <= 64 * eps * (point.norm(dim=1) + 1e-30))
     status = torch.where(good, torch.where(over > 0, FLAT, OK), NOT_CONVERGED)
     lost = (~good & finite & (off <= 1e-6 * (1 + point.norm(dim=1)))).nonzero()[:, 0]
-    if len(lost):  # touching sets: feasible to the root of rounding, and the normals there cancel
-        c, J, _ = constraints.expand(point[lost], lost, None)
-        N = J / J.norm(dim=2, keepdim=True).clamp(min=1e-300)
-        N = torch.where(((c / slope[lost]) > -1e-4 * (1 + point[lost].norm(dim=1, keepdim=True)))[:, :, None], N, 0.0)
-        status[lost] = torch.where(cancel(N, p), FLAT, NOT_CONVERGED)
+    if len(lost):
+        status[lost] = torch.where(touching(constraints, point[lost], lost, k), FLAT, NOT_CONVERGED)
     status = torch.where(finite, status, NOT_CONVERGED)
-    worst = torch.maximum(over, torch.cat([u[:, :p].abs(), u.new_full((len(x), 1), -math.inf)], 1).amax(1))
-    return Answer(point, ends.l, active, ends.error, worst, status, ends.steps)
+    violation = torch.maximum(over, torch.where(equal > 0, equal, -math.inf) if p else over)
+    return Answer(point, ends.l, k.active, ends.error, violation, status, ends.steps)
+
+
+def touching(constraints: Constraints, point: Tensor, at: Tensor, k: Contact) -> Tensor:
+    """Whether these points are on sets that touch: feasible to the root of rounding, and the normals there cancel. (R,)"""
+    c, J, _ = constraints.expand(point, at, None)
+    N = J / J.norm(dim=2, keepdim=True).clamp(min=1e-300)
+    near = c / k.slope[at] > -1e-4 * (1 + point.norm(dim=1, keepdim=True))
+    return cancel(torch.where(near[:, :, None], N, 0.0), constraints.equalities)
 
 
 def cancel(N: Tensor, p: int) -> Tensor:
@@ -248,22 +293,3 @@ def cancel(N: Tensor, p: int) -> Tensor:
 
 def rounded(y: Tensor, eps: float) -> Tensor:
     return y.float().to(y.dtype) if eps > 1e-10 else y
-
-
-def differential(H: Tensor, J: Tensor, active: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """v, m with H v + J_A^T m = g, J_A v = 0: the derivative of a nearest point, which is symmetric. J has unit rows.
-
-    A small negative diagonal makes redundant constraints harmless, three refinements take its effect away.
-    """
-    n, k = H.shape[1], J.shape[1]
-    N = J * active.to(J.dtype)[:, :, None]
-    low = torch.diag_embed(torch.where(active, 1e-9, 1.0).to(J.dtype))
-    K = torch.cat([torch.cat([H, N.mT], 2), torch.cat([N, -low], 2)], 1)
-    exact = torch.cat([torch.cat([H, N.mT], 2), torch.cat([N, -torch.diag_embed((~active).to(J.dtype))], 2)], 1)
-    rhs = torch.cat([g, g.new_zeros(len(g), k)], 1)[:, :, None]
-    LU, pivots, _ = torch.linalg.lu_factor_ex(K)
-    s = torch.linalg.lu_solve(LU, pivots, rhs)
-    for _ in range(3):
-        s = s + torch.linalg.lu_solve(LU, pivots, rhs - exact @ s)
-    s = torch.where(torch.isfinite(s), s, 0.0)[:, :, 0]
-    return s[:, :n], s[:, n:]

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from .pivoting import chosen
+from .linear import apply, stiff_step
 
 STEPS = 40
+PLAIN_STEPS = 10  # without safeguards, at most
+STIFF = 1e6  # weight of the constraints in a plain step
+FEW = 4  # gradients that are cheaper one by one than batched, whose set-up costs as much as some five of them
 HALVINGS = 8
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
 DONE = 1e-12  # error of the conditions, relative to |x| + |y| + 1, at which a row leaves; the last step was quadratic
@@ -36,13 +39,27 @@ class Constraints:
             c = self.values(y, rows)
             if not c.requires_grad:
                 return c.detach(), y.new_zeros(*c.shape, y.shape[1]), None if l is None else y.new_zeros(*y.shape, y.shape[1])
-            J = derivatives(c, y, create=False)
-            H = None
-            if l is not None:
+            if l is None:
+                return c.detach(), derivatives(c, y, create=False), None
+            if c.shape[1] == 1:  # one gradient serves both
+                (a,) = torch.autograd.grad(c.sum(), y, create_graph=True)
+                J, g = a.detach()[:, None], l * a
+            else:
+                J = derivatives(c, y, create=False)
                 (g,) = torch.autograd.grad((l.detach() * c).sum(), y, create_graph=True)
-                H = derivatives(g, y, create=False) if g.requires_grad else y.new_zeros(*y.shape, y.shape[1])
-                H = 0.5 * (H + H.mT)
-        return c.detach(), J, H
+            H = derivatives(g, y, create=False) if g.requires_grad else y.new_zeros(*y.shape, y.shape[1])
+        return c.detach(), J, 0.5 * (H + H.mT)
+
+    def value(self, y: Tensor, rows: Tensor) -> Tensor:
+        """Values (R, k) alone."""
+        with torch.no_grad():
+            return self.values(y, rows).detach()
+
+    def curvature(self, y: Tensor, rows: Tensor, l: Tensor) -> Tensor:
+        """sum l_i Hess c_i, (R, n, n)."""
+        H = self.expand(y, rows, l)[2]
+        assert H is not None
+        return H
 
 
 def derivatives(c: Tensor, y: Tensor, create: bool) -> Tensor:
@@ -50,7 +67,7 @@ def derivatives(c: Tensor, y: Tensor, create: bool) -> Tensor:
     k = c.shape[1]
     eye = torch.eye(k, dtype=c.dtype, device=c.device)[:, None].expand(k, *c.shape)
     how = {"retain_graph": True, "create_graph": create, "allow_unused": True}
-    if k > 1:
+    if k > FEW:
         try:
             (J,) = torch.autograd.grad(c, y, eye, is_grads_batched=True, **how)
             return y.new_zeros(*c.shape, y.shape[1]) if J is None else J.movedim(0, 1)
@@ -124,6 +141,14 @@ class Ends:
     violation: Tensor
     steps: Tensor
 
+    def of(self, rows: Tensor) -> Ends:
+        return Ends(self.y[rows], self.l[rows], self.error[rows], self.violation[rows], self.steps[rows])
+
+    def put(self, rows: Tensor, new: Ends) -> None:
+        """The new ends in these rows."""
+        for field in fields(self):
+            getattr(self, field.name)[rows] = getattr(new, field.name)
+
 
 def conditions(x, y, c, J, l, scale, p) -> tuple[Tensor, Tensor, Tensor]:
     """|y - x + J^T l|, the largest violation and the largest failure of complementarity, in units of length."""
@@ -152,103 +177,192 @@ def first_multipliers(x: Tensor, y: Tensor, c: Tensor, J: Tensor, p: int) -> Ten
     return torch.where(torch.isfinite(l) & touch, l, 0.0)
 
 
+@dataclass
+class Walk:
+    """The rows under way: x, the point y, what the constraints say there, the multipliers l, and the state of the safeguards.
+
+    scale (R, k): the largest gradient so far, by which every constraint is divided. soft: weight of the distance to the last
+    multipliers. price: of violation in the merit function. stuck: steps refused in a row. error: of the conditions at y.
+    """
+
+    rows: Tensor
+    x: Tensor
+    y: Tensor
+    c: Tensor
+    J: Tensor
+    H: Tensor
+    l: Tensor
+    scale: Tensor
+    soft: Tensor
+    price: Tensor
+    stuck: Tensor
+    error: Tensor
+
+    def keep(self, left: Tensor) -> None:
+        """Go on with these rows alone."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name).index_select(0, left))
+
+
 def newton(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEPS) -> Ends:
     """From `start`, (R, n). Rows that are finished, or stuck, leave the batch."""
-    R, p = len(x), constraints.equalities
-    rows = torch.arange(R, device=x.device)
-    y = start.clone()
-    c, J, _ = constraints.expand(y, rows, None)
-    k = c.shape[1]
-    l = first_multipliers(x, y, c, J, p)
-    c, J, H = constraints.expand(y, rows, l)
-    assert H is not None
-    H = torch.where(torch.isfinite(H).all((1, 2), keepdim=True), H, 0.0)
-    out = Ends(y.clone(), l.clone(), x.new_full((R,), math.inf), x.new_full((R,), math.inf), torch.zeros_like(rows))
-    scale = J.norm(dim=2).clamp(min=1e-12)
-    soft, stuck, price = x.new_full((R,), PROXIMAL), torch.zeros_like(rows), x.new_zeros(R)
-    eye = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
+    w = set_out(x, constraints, start)
+    out = no_ends(w)
     for turn in range(steps + 1):
-        still, off, loose = conditions(x, y, c, J, l, scale, p)
-        size = x.norm(dim=1) + y.norm(dim=1) + 1e-30
-        error = torch.maximum(torch.maximum(still, loose), off) / size
-        better = error < out.error[rows]
-        # a feasible point is better than one that is not, whatever its other errors
-        finite = torch.isfinite(error)
-        at = rows[better & finite]
-        pick = better & finite
-        out.y[at], out.l[at], out.error[at], out.violation[at] = y[pick], l[pick], error[pick], off[pick]
-        out.steps[rows] = turn
-        leave = (error <= DONE) | (stuck > 6) | ~finite
+        off = look(w, constraints.equalities)
+        write_down(out, w, (w.error < out.error[w.rows]) & torch.isfinite(w.error), off)
+        out.steps[w.rows] = turn
+        leave = (w.error <= DONE) | (w.stuck > 6) | ~torch.isfinite(w.error)
         if turn == steps or bool(leave.all()):
             break
         if bool(leave.any()):
-            keep = (~leave).nonzero()[:, 0]
-            rows, x, y, c, J, H, l, scale = chosen(keep, rows, x, y, c, J, H, l, scale)
-            soft, stuck, price, size, error = chosen(keep, soft, stuck, price, size, error)
-        u, N, m = c / scale, J / scale[:, :, None], l * scale
-        held = torch.cat([torch.ones_like(u[:, :p], dtype=torch.bool), m[:, p:] > 0], 1)
-        L, stiff = definite(eye + H, N, held)
-        g = y - x + (N.mT @ (stiff[:, None] * held * u)[:, :, None])[:, :, 0]
-        d = -torch.cholesky_solve(g[:, :, None], L)[:, :, 0]
-        V = torch.linalg.solve_triangular(L, N.mT, upper=False)
-        G = V.mT @ V + soft[:, None, None] * torch.eye(k, dtype=x.dtype, device=x.device)
-        new = complementary(G, u + (N @ d[:, :, None])[:, :, 0] + soft[:, None] * m, p)
-        d = d - torch.linalg.solve_triangular(L.mT, V @ new[:, :, None], upper=True)[:, :, 0]
-        new = new + stiff[:, None] * held * (u + (N @ d[:, :, None])[:, :, 0])
-        new = torch.cat([new[:, :p], new[:, p:].clamp(min=0)], 1)
-        length = d.norm(dim=1)
-        cap = 4 * ((y - x).norm(dim=1) + violated(u, p) + 1e-3 * size) + 0.5
-        d = d * (cap / length.clamp(min=1e-300)).clamp(max=1.0)[:, None]
-        bound = 10 * ((x - y).norm(dim=1) + violated(u, p))[:, None]
-        price = torch.maximum(price, 2 * new.abs().amax(1).clamp(max=1e6) if k else price)
-        merit = 0.5 * (y - x).square().sum(1) + price * violated(u, p)
-        drop = ((y - x) * d).sum(1) - price * violated(u, p)
-        # the whole step first, with everything the next turn needs
-        mixed = torch.minimum(torch.maximum(new, -bound), bound) / scale
-        z = y + d
-        c1, J1, H1 = constraints.expand(z, rows, mixed)
-        assert H1 is not None
-        u1 = c1 / scale
-        m1 = 0.5 * (z - x).square().sum(1) + price * violated(u1, p)
-        e1 = torch.stack(conditions(x, z, c1, J1, mixed, scale, p)).amax(0) / size
-        good = (m1 <= merit + 1e-4 * drop.clamp(max=0)) | (e1 <= 0.9 * error)
-        good = good & torch.isfinite(m1) & torch.isfinite(J1).all((1, 2)) & torch.isfinite(H1).all((1, 2))
-        lost = (~good).nonzero()[:, 0]
-        if len(lost):
-            found, t = halved(x, y, d, merit, drop, price, scale, constraints, rows, lost, p)
-            at = lost[found]
-            if len(at):
-                s = t[found][:, None]
-                z[at] = y[at] + s * d[at]
-                mixed[at] = l[at] + s * (mixed[at] - l[at])
-                c1[at], J1[at], more = constraints.expand(z[at], rows[at], mixed[at])  # pyright: ignore[reportArgumentType]
-                assert more is not None
-                H1[at] = more
-                good[at] = torch.isfinite(J1[at]).all((1, 2)) & torch.isfinite(H1[at]).all((1, 2))
-        y = torch.where(good[:, None], z, y)
-        l = torch.where(good[:, None], mixed, l)
-        c, J = torch.where(good[:, None], c1, c), torch.where(good[:, None, None], J1, J)
-        H = torch.where(good[:, None, None], H1, 0.0)
-        soft = torch.where(good, (0.1 * soft).clamp(min=PROXIMAL), (100 * soft).clamp(min=1e-6))
-        stuck = torch.where(good, 0, stuck + 1)
-        scale = torch.maximum(scale, J.norm(dim=2))
+            w.keep((~leave).nonzero()[:, 0])
+        go(w, constraints, *direction(w, constraints.equalities))
     return out
 
 
-def halved(x, y, d, merit, drop, price, scale, constraints, rows, lost, p) -> tuple[Tensor, Tensor]:
+def set_out(x: Tensor, constraints: Constraints, start: Tensor) -> Walk:
+    rows, y = torch.arange(len(x), device=x.device), start.clone()
+    c, J, _ = constraints.expand(y, rows, None)
+    l, H = torch.zeros_like(c), x.new_zeros(len(x), x.shape[1], x.shape[1])
+    if start is not x:  # there the multipliers are 0
+        l = first_multipliers(x, y, c, J, constraints.equalities)
+        H = constraints.curvature(y, rows, l)
+        H = torch.where(torch.isfinite(H).all((1, 2), keepdim=True), H, 0.0)
+    soft, zero = x.new_full((len(x),), PROXIMAL), x.new_zeros(len(x))
+    return Walk(rows, x, y, c, J, H, l, J.norm(dim=2).clamp(min=1e-12), soft, zero, torch.zeros_like(rows), zero)
+
+
+def size_of(w: Walk) -> Tensor:
+    return w.x.norm(dim=1) + w.y.norm(dim=1) + 1e-30
+
+
+def no_ends(w: Walk) -> Ends:
+    never = w.x.new_full((len(w.x),), math.inf)
+    return Ends(w.y.clone(), w.l.clone(), never, never.clone(), torch.zeros_like(w.rows))
+
+
+def look(w: Walk, p: int) -> Tensor:
+    """The error of every row is put into w; the violation is returned, (R,)."""
+    still, off, loose = conditions(w.x, w.y, w.c, w.J, w.l, w.scale, p)
+    w.error = torch.maximum(torch.maximum(still, loose), off) / size_of(w)
+    return off
+
+
+def write_down(out: Ends, w: Walk, pick: Tensor, off: Tensor) -> None:
+    """The points of these rows become their ends."""
+    at = w.rows[pick]
+    out.y[at], out.l[at], out.error[at], out.violation[at] = w.y[pick], w.l[pick], w.error[pick], off[pick]
+
+
+def plain(x: Tensor, constraints: Constraints, start: Tensor) -> Ends:
+    """Semismooth Newton from `start` without safeguards, which is enough for most rows.
+
+    Rows that do not arrive at a minimum, or want to go far, have error inf.
+    """
+    p, w = constraints.equalities, set_out(x, constraints, start)
+    out = no_ends(w)
+    for turn in range(PLAIN_STEPS + 1):
+        off = look(w, p)
+        move, l, sound = plain_step(w, p)
+        arrived = (w.error <= DONE) & sound
+        w.y, w.l = w.y + move, l  # also where a row has arrived: it takes away what the last change of l left in c
+        write_down(out, w, arrived, off)
+        out.steps[w.rows] = turn
+        left = (~arrived & sound).nonzero()[:, 0]
+        if turn == PLAIN_STEPS or not len(left):
+            break
+        if len(left) < len(move):
+            w.keep(left)
+        w.c, w.J, H = constraints.expand(w.y, w.rows, w.l)
+        assert H is not None
+        w.H, w.scale = H, torch.maximum(w.scale, w.J.norm(dim=2))
+    return out
+
+
+def plain_step(w: Walk, p: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The move, the new l, and whether the row may go on. An inequality is held where its multiplier outweighs its room."""
+    u, m = w.c / w.scale, w.l * w.scale
+    inner = torch.arange(u.shape[1], device=u.device) >= p
+    held = ~inner | (m + u > 0)
+    N = w.J / w.scale[:, :, None] * held[:, :, None]
+    K = torch.eye(N.shape[2], dtype=N.dtype, device=N.device) + w.H
+    move, m, sound = stiff_step(K, N, u * held, m * held, w.x - w.y, STIFF * (1 + m.norm(dim=1)))
+    l = torch.where(inner, m.clamp(min=0), m) * held / w.scale
+    return move, l, sound & (move.norm(dim=1) <= longest(w, u, p))
+
+
+def longest(w: Walk, u: Tensor, p: int) -> Tensor:
+    """The longest step that is believed, (R,)."""
+    return 4 * ((w.y - w.x).norm(dim=1) + violated(u, p) + 1e-3 * size_of(w)) + 0.5
+
+
+def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
+    """The step d (R, n), capped, and the new multipliers (R, k), in units of `scale`."""
+    n, k = w.x.shape[1], w.c.shape[1]
+    u, N, m = w.c / w.scale, w.J / w.scale[:, :, None], w.l * w.scale
+    held = torch.cat([torch.ones_like(u[:, :p], dtype=torch.bool), m[:, p:] > 0], 1)
+    L, stiff = definite(torch.eye(n, dtype=u.dtype, device=u.device) + w.H, N, held)
+    weight = stiff[:, None] * held
+    g = w.y - w.x + apply(N.mT, weight * u)
+    d = -torch.cholesky_solve(g[:, :, None], L)[:, :, 0]
+    V = torch.linalg.solve_triangular(L, N.mT, upper=False)
+    G = V.mT @ V + w.soft[:, None, None] * torch.eye(k, dtype=u.dtype, device=u.device)
+    new = complementary(G, u + apply(N, d) + w.soft[:, None] * m, p)
+    d = d - torch.linalg.solve_triangular(L.mT, V @ new[:, :, None], upper=True)[:, :, 0]
+    new = new + weight * (u + apply(N, d))
+    new = torch.cat([new[:, :p], new[:, p:].clamp(min=0)], 1)
+    return d * (longest(w, u, p) / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1.0)[:, None], new
+
+
+def go(w: Walk, constraints: Constraints, d: Tensor, new: Tensor) -> None:
+    """The whole step where it lowers the merit or the error; a part of it where that does; else none, and a softer next one."""
+    p, off = constraints.equalities, violated(w.c / w.scale, constraints.equalities)
+    if new.shape[1]:
+        w.price = torch.maximum(w.price, 2 * new.abs().amax(1).clamp(max=1e6))
+    merit = 0.5 * (w.y - w.x).square().sum(1) + w.price * off
+    drop = (((w.y - w.x) * d).sum(1) - w.price * off).clamp(max=0)
+    bound = 10 * ((w.x - w.y).norm(dim=1) + off)[:, None]
+    z, l = w.y + d, torch.minimum(torch.maximum(new, -bound), bound) / w.scale
+    c, J, H = constraints.expand(z, w.rows, l)
+    assert H is not None
+    value = 0.5 * (z - w.x).square().sum(1) + w.price * violated(c / w.scale, p)
+    error = torch.stack(conditions(w.x, z, c, J, l, w.scale, p)).amax(0) / size_of(w)
+    good = ((value <= merit + 1e-4 * drop) | (error <= 0.9 * w.error)) & torch.isfinite(value) & usable(J, H)
+    lost = (~good).nonzero()[:, 0]
+    if len(lost):
+        found, share = halved(w, d, merit, drop, constraints, lost)
+        at, s = lost[found], share[found][:, None]
+        z[at], l[at] = w.y[at] + s * d[at], w.l[at] + s * (l[at] - w.l[at])
+        if len(at):
+            c[at], J[at], H[at] = constraints.expand(z[at], w.rows[at], l[at])  # pyright: ignore[reportArgumentType]
+            good[at] = usable(J[at], H[at])
+    accept(w, good, z, l, c, J, H)
+
+
+def usable(J: Tensor, H: Tensor) -> Tensor:
+    return torch.isfinite(J).all((1, 2)) & torch.isfinite(H).all((1, 2))
+
+
+def accept(w: Walk, good: Tensor, z: Tensor, l: Tensor, c: Tensor, J: Tensor, H: Tensor) -> None:
+    """The new state where the step was good, the old one without curvature and with a larger proximal weight elsewhere."""
+    w.y, w.l, w.c = (torch.where(good[:, None], a, b) for a, b in ((z, w.y), (l, w.l), (c, w.c)))
+    w.J, w.H = torch.where(good[:, None, None], J, w.J), torch.where(good[:, None, None], H, 0.0)
+    w.soft = torch.where(good, (0.1 * w.soft).clamp(min=PROXIMAL), (100 * w.soft).clamp(min=1e-6))
+    w.stuck = torch.where(good, 0, w.stuck + 1)
+    w.scale = torch.maximum(w.scale, w.J.norm(dim=2))
+
+
+def halved(w: Walk, d: Tensor, merit: Tensor, drop: Tensor, constraints: Constraints, lost: Tensor) -> tuple[Tensor, Tensor]:
     """Which of the rows `lost` lower the merit after halving their step, and the share of the step: (len(lost),)."""
-    found, share = torch.zeros(len(lost), dtype=torch.bool, device=x.device), x.new_ones(len(lost))
-    left = torch.arange(len(lost), device=x.device)
-    t = 1.0
-    for _ in range(HALVINGS):
-        t *= 0.5
-        at = lost[left]
-        z = y[at] + t * d[at]
-        with torch.no_grad():
-            u = constraints.values(z, rows[at]).detach() / scale[at]
-        value = 0.5 * (z - x[at]).square().sum(1) + price[at] * violated(u, p)
-        good = value <= merit[at] + 1e-4 * t * drop[at].clamp(max=0)
-        good = good & (value < merit[at])
+    found, share = torch.zeros(len(lost), dtype=torch.bool, device=lost.device), merit.new_ones(len(lost))
+    left = torch.arange(len(lost), device=lost.device)
+    for turn in range(1, HALVINGS + 1):
+        at, t = lost[left], 0.5**turn
+        z = w.y[at] + t * d[at]
+        u = constraints.value(z, w.rows[at]) / w.scale[at]
+        value = 0.5 * (z - w.x[at]).square().sum(1) + w.price[at] * violated(u, constraints.equalities)
+        good = (value <= merit[at] + 1e-4 * t * drop[at]) & (value < merit[at])
         found[left[good]], share[left[good]] = True, t
         left = left[~good]
         if not len(left):

@@ -1,0 +1,96 @@
+"""Small linear systems of nearest points, one per row: what Newton's method on equations needs, whoever writes the equations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def apply(A: Tensor, v: Tensor) -> Tensor:
+    """A v for every row: (R, k, n), (R, n) -> (R, k)."""
+    return (A @ v[:, :, None])[:, :, 0]
+
+
+def length(v: Tensor) -> Tensor:
+    """(R, n) -> (R,)"""
+    return torch.linalg.vector_norm(v, dim=1)
+
+
+class Gram:
+    """A (R, k, n) with the factor of A A^T. A row of A that is 0 (an inactive inequality) drops out."""
+
+    def __init__(self, A: Tensor):
+        self.A = A
+        G = A @ A.mT
+        off = (G.diagonal(dim1=1, dim2=2) == 0).to(A.dtype)
+        self.G = G + torch.diag_embed(off)
+        self.L = torch.linalg.cholesky_ex(self.G)[0] if A.shape[1] > 1 else None
+
+    def steepness(self) -> Tensor:
+        """The least distance of a gradient from the span of those before it, (R,)."""
+        if not self.A.shape[1]:
+            return self.A.new_ones(len(self.A))
+        d = self.G[:, 0].sqrt() if self.L is None else self.L.diagonal(dim1=1, dim2=2)
+        return d[:, : self.A.shape[1]].detach().amin(1)
+
+    def solve(self, b: Tensor) -> Tensor:
+        """(A A^T)^{-1} b for b (R, k, *)."""
+        return b / self.G if self.L is None and self.A.shape[1] else torch.cholesky_solve(b, self.L) if self.L is not None else b
+
+    def least(self, e: Tensor) -> Tensor:
+        """The least v with A v = e: (R, n)."""
+        return apply(self.A.mT, self.solve(e[:, :, None])[:, :, 0])
+
+    def split(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """v - A^T l and l, such that A (v - A^T l) = 0."""
+        multiplier = self.solve(self.A @ v[:, :, None])[:, :, 0]
+        return v - apply(self.A.mT, multiplier), multiplier
+
+
+def stiff_step(H: Tensor, A: Tensor, e: Tensor, l: Tensor, away: Tensor, stiff: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A step of Newton's method on y - x + A^T l = 0, e(y) = 0: the move of y, the new l, whether this is near a minimum.
+
+    H is the Hessian of the Lagrangian, away = x - y. With K = H + c A^T A, c = `stiff`, positive definite at a minimum for large
+    c, K dy = x - y - A^T (l + c e) and dl = c (e + A dy) solve Newton's equations but for dl / c, which vanishes with dl: one
+    factorisation of n x n, no frames, and redundant equations do no harm.
+    """
+    K = torch.baddbmm(H, stiff[:, None, None] * A.mT, A)
+    L, info = torch.linalg.cholesky_ex(K)
+    force = away - apply(A.mT, l + stiff[:, None] * e)
+    move = torch.cholesky_solve(force[:, :, None], L)[:, :, 0]
+    return move, l + stiff[:, None] * (e + apply(A, move)), info == 0
+
+
+def reduced(H: Tensor, T: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """T (T^T H T)^{-1} T^T a, the v in the span of T with T^T (H v - a) = 0, and whether T^T H T is positive definite."""
+    S = T.mT @ H @ T
+    _, info = torch.linalg.cholesky_ex(S)
+    v = apply(T, torch.linalg.solve_ex(S, T.mT @ a[:, :, None])[0][:, :, 0])
+    return v, info == 0
+
+
+def kkt(H: Tensor, A: Tensor, a: Tensor) -> Tensor:
+    """v with H v + A^T l = a, A v = 0: (R, n). Rows of A that are 0 drop out; the others must be independent."""
+    n = H.shape[1]
+    off = (A.abs().amax(-1) == 0).to(A.dtype)
+    K = torch.cat([torch.cat([H, A.mT], 2), torch.cat([A, -torch.diag_embed(off)], 2)], 1)
+    return torch.linalg.solve_ex(K, torch.cat([a, torch.zeros_like(off)], 1))[0][:, :n]
+
+
+def redundant_kkt(H: Tensor, J: Tensor, active: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """v, m with H v + J_A^T m = g, J_A v = 0, where the unit rows J_A of J may depend on each other.
+
+    A small negative diagonal makes redundant constraints harmless, three refinements take its effect away.
+    """
+    n, k = H.shape[1], J.shape[1]
+    N = J * active.to(J.dtype)[:, :, None]
+    low = torch.diag_embed(torch.where(active, 1e-9, 1.0).to(J.dtype))
+    K = torch.cat([torch.cat([H, N.mT], 2), torch.cat([N, -low], 2)], 1)
+    exact = torch.cat([torch.cat([H, N.mT], 2), torch.cat([N, -torch.diag_embed((~active).to(J.dtype))], 2)], 1)
+    rhs = torch.cat([g, g.new_zeros(len(g), k)], 1)[:, :, None]
+    LU, pivots, _ = torch.linalg.lu_factor_ex(K)
+    s = torch.linalg.lu_solve(LU, pivots, rhs)
+    for _ in range(3):
+        s = s + torch.linalg.lu_solve(LU, pivots, rhs - exact @ s)
+    s = torch.where(torch.isfinite(s), s, 0.0)[:, :, 0]
+    return s[:, :n], s[:, n:]
