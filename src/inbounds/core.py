@@ -246,7 +246,7 @@ class ConstraintSet(nn.Module, ABC):
         values = [getattr(self, name) for name in names]
         if not eager() or torch.is_inference_mode_enabled() or any(v.requires_grad or v.is_inference() for v in values):
             return compute()
-        kept = self.__dict__.setdefault("_kept", {})
+        kept: dict[Any, Any] = vars(self).setdefault("_kept", {})
         stamp = [(v, v._version) for v in values]
         old, result = kept.get((key, x.dtype, x.device), ((), None))
         if len(old) == len(stamp) and all(a is b and i == j for (a, i), (b, j) in zip(old, stamp, strict=True)):

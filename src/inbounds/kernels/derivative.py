@@ -32,7 +32,7 @@ def with_derivative(
         if two:
 
             @staticmethod
-            def forward(x, z):
+            def forward(x, z):  # pyright: ignore[reportRedeclaration]
                 return value(x, z)
 
         else:
