@@ -83,12 +83,12 @@ def cells(
             result = store.run(final_config(preset, reference, row, stacks)).result
             if result is not None:
                 seconds = sum((store.run(c).result or {}).get("seconds", 0.0) for c in stacks)
-                found.append(_cell(result, seconds, reference["name"] in other, reference["fingerprint"]))
+                found.append(cell_of(result, seconds, reference["name"] in other, reference["fingerprint"]))
     return found
 
 
-def _cell(r: dict, seconds: float, other: bool, fingerprint: str) -> Cell:
-    """Statistics over the seeds that have a model; NaN if none has."""
+def cell_of(r: dict, seconds: float, other: bool, fingerprint: str) -> Cell:
+    """The result of a test as a cell. Statistics over the seeds that have a model; NaN if none has."""
     published = PUBLISHED.get(r["dataset"], {}).get(r["row"], (None, None))
     kept = {m: [v for v in r[m] if v is not None] or [math.nan] for m in ("mse", "mse_on_set", "violation_mean", "violation_max")}
     worst = max(kept["violation_max"])
