@@ -284,12 +284,12 @@ def protocol_overview(found: Sequence[Cell]) -> str:
             c = by_place.get((row, name))
             if c is not None and share(c) < 1:
                 end = " |" if cells[j].endswith(" |") else ""
-                cells[j] = cells[j].removesuffix(" |") + f" at {_percent(share(c))}" + end
+                cells[j] = cells[j].removesuffix(" |") + f" at {percent(share(c))}" + end
         lines[2 + i] = " | ".join(cells)
     return "\n".join(lines) + "\n"
 
 
-def _percent(part: float) -> str:
+def percent(part: float) -> str:
     return f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
 
 

@@ -143,7 +143,11 @@ def _legend_entry(k: int, s: Series, joined: bool) -> str:
     p = 16 + (k % LEGEND_COLUMNS) * (WIDTH - 16) / LEGEND_COLUMNS
     q = LEGEND_TOP + LEGEND_ROW * (k // LEGEND_COLUMNS)
     sign = _line([(p, q), (p + 22, q)], s.look) if joined else ""
-    return sign + mark(p + 11, q, s.look, s.hollow, size=3.5) + f'<text class="tick" x="{p + 27}" y="{q + 4}">{escape(s.label)}</text>'
+    return (
+        sign
+        + mark(p + 11, q, s.look, s.hollow, size=3.5)
+        + f'<text class="tick" x="{p + 27}" y="{q + 4}">{escape(s.label)}</text>'
+    )
 
 
 def svg(width: float, height: float, body: str, title: str) -> str:

@@ -1,0 +1,108 @@
+"""In plain words: what was run, what holds, what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..paper.presets import PRESETS
+from ..paper.table import FEASIBLE, SETS, TITLES, Cell, brief, notes, percent, share
+from ..records import tiny
+from ..train.progress import time_text
+from .reading import Reading
+
+FORMULA = ("proj", "exp", "wide")  # rows that stay in the set by a formula
+NEAR = 1.5  # a loss within this factor of the published one counts as the same
+
+
+def listed(words: Sequence[str]) -> str:
+    """a, b and c"""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def name(c: Cell) -> str:
+    return f"{SETS[c.dataset]} {TITLES[c.row]}"
+
+
+def run(reading: Reading) -> list[str]:
+    """What was run."""
+    shown, about = reading.shown, reading.about
+    datasets = [SETS[d] for d in dict.fromkeys(c.dataset for c in shown)]
+    rows = list(dict.fromkeys(c.row for c in shown))
+    said = [
+        f"{len(shown)} cells of the paper's Table 1 are finished: {len(rows)} rows on {listed(datasets)}. "
+        f"They took {time_text(sum(c.seconds for c in shown))} of training.",
+        _budgets(shown),
+    ]
+    if preset := PRESETS.get(about.get("preset", "")):
+        said.append(f"Preset {preset.name}: {preset.label}.")
+    if "command" in about:
+        said.append(
+            f"The command was: {about['command']} ({about.get('date', 'no date')}, {about.get('machine', 'no machine')})."
+        )
+    return said
+
+
+def _budgets(shown: list[Cell]) -> str:
+    steps, seeds = sorted({c.steps for c in shown}), sorted({c.seeds for c in shown})
+    span = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    count = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    parts = sorted(share(c) for c in shown)
+    seen = "the whole" if parts[0] >= 1 else f"{percent(parts[0])} to {percent(min(parts[-1], 1.0))}"
+    return f"A network was trained for {span} steps, with {count} seeds for a cell. That is {seen} of the paper's protocol."
+
+
+def holds(reading: Reading) -> list[str]:
+    """What holds."""
+    said, formula = [], [c for c in reading.shown if c.row.split("-")[0] in FORMULA]
+    kept = [c for c in formula if c.feasible]
+    if kept:
+        many = f"All {len(kept)}" if len(kept) == len(formula) else f"{len(kept)} of {len(formula)}"
+        tests = sum(c.rows * c.seeds for c in kept)
+        said.append(
+            f"{many} cells that enforce the set by a formula (a projection or an exponential map) predict points of the set. "
+            f"Among their {tests:,} test predictions the largest violation is {tiny(max(c.violation_max for c in kept))}; "
+            f"up to {FEASIBLE:g} counts as rounding."
+        )
+    compared = [c for c in reading.shown if c.published_mse is not None]
+    near = [c for c in compared if 1 / NEAR <= _ratio(c) <= NEAR]
+    if near:
+        said.append(
+            f"{len(near)} of {len(compared)} cells with a published loss are within a factor of {NEAR} of it: "
+            f"{listed([name(c) for c in near])}."
+        )
+    return said or ["Nothing can be said: no finished cell enforces its set by a formula, or has a published loss nearby."]
+
+
+def holds_not(reading: Reading) -> list[str]:
+    """What does not hold."""
+    said = []
+    outside = [c for c in reading.shown if not c.feasible]
+    for row in dict.fromkeys(c.row for c in outside):
+        members = [c for c in outside if c.row == row]
+        where = listed([f"{SETS[c.dataset]} ({tiny(c.violation_mean)})" for c in members])
+        broken = row.split("-")[0] in FORMULA
+        warning = " This row should stay in its set: it is a fault." if broken else ""
+        said.append(f"{TITLES[row]} leaves the set. Mean distance of its predictions: {where}.{warning}")
+    short = [c for c in reading.shown if share(c) < 1]
+    if short:
+        said.append(
+            f"{len(short)} of {len(reading.shown)} cells have not seen the whole protocol. Their losses show that training "
+            "works, not how good the method is."
+        )
+    far = [c for c in reading.shown if c.published_mse is not None and not 1 / NEAR <= _ratio(c) <= NEAR]
+    if far:
+        ratios = listed([f"{name(c)} ({brief(_ratio(c))} times)" for c in far])
+        said.append(f"The loss is off the published one by more than a factor of {NEAR} in {len(far)} cells: {ratios}.")
+    lost = [c for c in reading.shown if c.diverged]
+    if lost:
+        said.append("Seeds diverged: " + listed([f"{name(c)} ({c.diverged} of {c.seeds})" for c in lost]) + ".")
+    return said or ["Nothing to report."]
+
+
+def _ratio(c: Cell) -> float:
+    return c.mse / (c.published_mse or c.mse or 1.0)
+
+
+def table_notes(reading: Reading) -> list[str]:
+    preset = PRESETS.get(reading.about.get("preset", ""), PRESETS["paper"])
+    return notes(reading.shown, preset)[1:]
