@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 440, 300
-LEFT, RIGHT, TOP, BOTTOM = 62, 424, 34, 218  # of the field between the axes
-LEGEND_TOP, LEGEND_ROW, LEGEND_COLUMNS = 266, 17, 4
+WIDTH, HEIGHT = 360, 300
+LEFT, RIGHT, TOP, BOTTOM = 58, 344, 34, 218  # of the field between the axes
+LEGEND_TOP, LEGEND_ROW, LEGEND_COLUMNS = 266, 17, 3
 TICKS = 5  # labels on an axis, at most
 
 # the paper's two questions are two channels: where a row enforces the set is a colour, how it does so is a mark and a dash
@@ -75,7 +75,9 @@ class Axis:
     def tick_text(self, value: float) -> str:
         if not self.log:
             return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
-        return "0" if self.floor and value <= self.floor else f"{value:.0e}".replace("e-0", "e-").replace("e+00", "")
+        if self.floor and value <= self.floor:
+            return "0"
+        return f"{value:,g}" if 0.005 < value < 1e6 else f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 
     def place(self, value: float, low: float, high: float, start: float, end: float) -> float:
         part = math.log(self.clip(value) / low) / math.log(high / low) if self.log else (value - low) / (high - low)
@@ -126,11 +128,11 @@ def _line(points: Sequence[tuple[float, float]], look: Look) -> str:
 
 
 def mark(p: float, q: float, look: Look, hollow: bool = False, says: str = "", size: float = 4.5) -> str:
-    r = size
+    r, d, e = size, 1.3 * size, 1.2 * size
     shapes = {
         "circle": f"M{p - r:.1f} {q:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0Z",
         "triangle": f"M{p:.1f} {q - r * 1.2:.1f}l{r * 1.1:.1f} {r * 2:.1f}h{-r * 2.2:.1f}Z",
-        "diamond": f"M{p:.1f} {q - r * 1.3:.1f}l{r * 1.2:.1f} {r * 1.3:.1f}l{-r * 1.2:.1f} {r * 1.3:.1f}l{-r * 1.2:.1f} {-r * 1.3:.1f}Z",
+        "diamond": f"M{p:.1f} {q - d:.1f}l{e:.1f} {d:.1f}l{-e:.1f} {d:.1f}l{-e:.1f} {-d:.1f}Z",
         "square": f"M{p - r:.1f} {q - r:.1f}h{2 * r}v{2 * r}h{-2 * r}Z",
         "cross": f"M{p - r:.1f} {q - r:.1f}l{2 * r} {2 * r}m0 {-2 * r}l{-2 * r} {2 * r}",
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -82,8 +82,8 @@ def layers(reading: Reading) -> list[Figure]:
     for name in reading.by_dataset:
         cells = reading.find(name, *LAYER_ROWS)
         if cells:
-            axes = Axis("layer (0: input, last: output)"), Axis(VIOLATION, log=True, floor=FLOOR)
-            title = f"{SETS[name]}: how far hidden states are from the set"
+            axes = Axis("layer, from the input to the output"), Axis(VIOLATION, log=True, floor=FLOOR)
+            title = f"{SETS[name]}: hidden states"
             found.append(Figure(f"layers-{name}", chart(title, *axes, [_layers(cell) for cell in cells])))
     return found
 
@@ -100,6 +100,7 @@ def _layers(cell: TrainedCell) -> Series:
 
 # --- projections learned from samples ------------------------------------------------------------------------
 SAMPLES, PROBES = 1_000, 200
+LEARNED = ("sphere", "disk", "so3", "protein")  # flocks are rotations again
 METHOD_LOOKS = {
     "flow": Look("faa", "diamond"),
     "flow-own-time": Look("warm", "diamond", DASHES["flow"]),
@@ -117,7 +118,7 @@ def projections(reading: Reading) -> tuple[list[Figure], str]:
         rows = [r for r in json.loads(file.read_text())["rows"] if r["dataset"] in reading.by_dataset]
         if rows:
             return _projection_charts(rows), f"The numbers are those of {file.name}, which inbounds figure projection wrote."
-    rows = [r for name in reading.by_dataset if name != "flock" for r in _measured(reading, name)]
+    rows = [r for name in reading.by_dataset if name in LEARNED for r in _measured(reading, name)]
     told = (
         f"They were measured while this report was written, on {SAMPLES:,} training targets. The flow is the one that the Flow "
         "rows of this run use; inbounds figure projection measures more methods on more samples."
@@ -135,7 +136,7 @@ def _projection_charts(rows: list[dict]) -> list[Figure]:
                 x, y = [r["sigma"] for r in line], [r["mse"] for r in line]
                 says = [f"{title}: {tiny(v)}" for v in y]
                 series.append(Series(SHORT[method], METHOD_LOOKS[method], x, y, says))
-        axes = Axis("noise", log=True), Axis("MSE to the exact projection", log=True, floor=1e-17)
+        axes = Axis("noise", log=True), Axis("MSE to the projection", log=True, floor=1e-17)
         found.append(Figure(f"projection-{name}", chart(f"{SETS[name]}: projections learned from samples", *axes, series)))
     return found
 
@@ -156,10 +157,12 @@ def _measured(reading: Reading, name: str) -> Iterator[dict]:
 
 
 def _learned(reading: Reading, name: str, pairs: Pairs) -> Iterator[tuple[str, ConstraintSet]]:
-    """The flow of the run, if it has one; the closed forms that are fitted in a moment."""
+    """The flow of the run, if it has one; what is fitted in a moment."""
     for cell in reading.find(name, *FLOW_ROWS)[:1]:
         stack = cell.choice.places[0][0]
         flow = learned_set(stack, pairs, cell.store, test=True)
         assert flow is not None
         yield "flow", flow.double()
-    yield "heat", fit(samples(pairs, "train", SAMPLES), "heat")
+    for method in ("heat", "auto"):
+        with suppress(ValueError):  # too few samples, or nothing that fits them
+            yield method, fit(samples(pairs, "train", SAMPLES), method)

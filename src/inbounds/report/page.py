@@ -76,7 +76,15 @@ def _head(reading: Reading) -> str:
     places = ("table", "accuracy", "curves", "layers", "learned", "sphere", "frames", "protein", "planning")
     links = "".join(f'<a href="#{place}">{place}</a>' for place in places)
     about = "Neural networks that never leave their constraint set: what this run shows."
-    return f'<header><h1>Inbounds: {escape(reading.folder.name)}</h1><p class="quiet">{about}</p></header><nav>{links}</nav>'
+    head = f'<header><h1>Inbounds: {escape(reading.folder.name)}</h1><p class="quiet">{about}</p>'
+    return f"{head}{_command(reading.about)}</header><nav>{links}</nav>"
+
+
+def _command(about: dict) -> str:
+    if "command" not in about:
+        return ""
+    when = ", ".join(str(about[k]) for k in ("date", "machine") if k in about)
+    return f'<p class="quiet">The last command on {escape(when)}:<br><code>{escape(about["command"])}</code></p>'
 
 
 def _list(sentences: Sequence[str]) -> str:
@@ -109,7 +117,11 @@ def _grid(found: Sequence[Figure]) -> str:
 
 def _moving(found: Sequence[Figure], caption: str) -> str:
     words = f"<figcaption>{escape(caption)}</figcaption>"
-    return "".join(f'<figure class="scene" id="scene-{f.name}">{f.svg}{words}</figure>' for f in found)
+    titles = [f"<h3>{escape(f.scene['title'])}</h3>" if f.scene and "title" in f.scene else "" for f in found]
+    return "".join(
+        f'<figure class="scene" id="scene-{f.name}">{title}{f.svg}{words}</figure>'
+        for f, title in zip(found, titles, strict=True)
+    )
 
 
 def _charts(reading: Reading) -> tuple[str, list[Figure]]:
@@ -118,8 +130,8 @@ def _charts(reading: Reading) -> tuple[str, list[Figure]]:
         "Down is more accurate, left is nearer to the set. Colour says where a row enforces the set (blue: in every layer, IAA; "
         "orange: at the output, FAA; grey: nowhere), the mark says how. Hollow marks are the published numbers.",
         "The error on the validation split after every evaluation, a line for each seed.",
-        "IAA rows keep every hidden state in the set. FAA rows leave it and come back at the output. Regular never comes back. "
-        "0 means below float32 rounding.",
+        "The mean distance of hidden states to the set. IAA rows with a formula keep every one of them in the set. FAA rows "
+        "leave it and come back at the output. Regular never comes back. 0 means below float32 rounding.",
     )
     return "\n".join(
         (

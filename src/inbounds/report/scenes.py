@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice, pairwise
+
 import torch
 from torch import Tensor
 
@@ -22,10 +24,11 @@ from .reading import Reading, seed_with_model
 
 ARROWS, ENDS = 260, 90  # of the sphere: field vectors, test points
 BETWEEN = 8  # pictures from one hidden state to the next
-MOMENTS = 40  # pictures of a true motion
+MOMENTS = 20  # pictures of a true motion
 BODIES = 6  # rotations shown of a dataset of single rotations
 LANES = ("regular", "proj-iaa", "exp-iaa", "proj-faa", "exp-faa")
 LONGEST_CHAIN = 160  # residues
+RANDOM_WORLDS, QUERIES = 4, 40
 
 
 def numbers(t: Tensor, decimals: int = 4) -> list:
@@ -82,6 +85,7 @@ def rotations(reading: Reading, name: str) -> Figure | None:
     lanes = [_true_motion(x, y)] if name == "flock" else []
     lanes += [_lane(cell, x) for cell in cells]
     scene = {"kind": "frames", "lanes": [lane for lane in lanes if lane], "target": numbers(_axes(_rotation(y)), 3)}
+    scene["title"] = SETS[name]
     return Figure(f"frames-{name}", stills.frames(scene, SETS[name]), scene)
 
 
@@ -97,12 +101,13 @@ def _axes(R: Tensor) -> Tensor:
 
 def _lane(cell: TrainedCell, x: Tensor) -> dict:
     layers = cell.layers(x, seed_with_model(cell) or 0)
-    states, off = _rotation(layers.states), float(layers.violation.max()) > FEASIBLE
-    moving = [m for a, b in zip(states[:-1], states[1:], strict=True) for m in _between(a, b)] + [states[-1]]
+    states, worst = _rotation(layers.states), layers.violation.flatten(1).amax(1)
+    ends, leaves = float(worst[-1]) > FEASIBLE, float(worst.max()) > FEASIBLE
+    moving = [m for a, b in pairwise(states) for m in _between(a, b)] + [states[-1]]
     return {
         "title": TITLES[cell.row],
         "colour": look_of(cell.row).colour,
-        "off": off,
+        "note": "ends outside of the set" if ends else "leaves the set on its way" if leaves else "",
         "frames": [numbers(_axes(m), 3) for m in moving],
     }
 
@@ -123,7 +128,7 @@ def _true_motion(x: Tensor, y: Tensor) -> dict | None:
         return None
     moments = [flock_motion(x.double(), FLOCK_HORIZON * k / MOMENTS) for k in range(MOMENTS + 1)]
     shown = [numbers(_axes(_rotation(m)), 3) for m in moments]
-    return {"title": "True motion", "colour": "true", "off": False, "frames": shown}
+    return {"title": "True motion", "colour": "true", "note": "", "frames": shown}
 
 
 # --- a protein -----------------------------------------------------------------------------------------------
@@ -154,7 +159,7 @@ def backbone(reading: Reading) -> Figure | None:
 
 
 def _test_chain() -> tuple[str, Tensor]:
-    """The longest unbroken piece of a chain of the test proteins, of a length that can be looked at: its name, frames (L, 4, 4)."""
+    """The longest unbroken piece of a short chain of the test proteins: its name, frames (L, 4, 4)."""
     chains = shipped_chains()
     groups = set(deal(Pool.of(chains, "distance"), dict(SIZES), seed=0)["test"])
     short = [chain for chain in chains if chain.group in groups and len(chain.atoms) <= LONGEST_CHAIN]
@@ -176,8 +181,8 @@ def _longest_run(rows: Tensor) -> Tensor:
 def planning() -> Figure:
     """Worlds with a query each, and what the library's exact planner says about it; the page plans anew."""
     worlds = [("Two overlap, one cuts the wall", load_world("rect-overlap"))]
-    drawn = [w for w in _single(random_worlds(40, (6, 8), seed=3)) if bool(is_connected(w))][:4]
-    worlds += [(f"Random, {len(w.sizes)} discs", w) for w in drawn]
+    whole = (w for w in _single(random_worlds(40, (6, 8), seed=3)) if bool(is_connected(w)))
+    worlds += [(f"Random, {len(w.sizes)} discs", w) for w in islice(whole, RANDOM_WORLDS)]
     cases = [_case(title, world) for title, world in worlds]
     scene = {"kind": "planning", "cases": cases}
     return Figure("planning", stills.planning(scene), scene)
@@ -193,9 +198,9 @@ def _single(worlds: BoxWorld) -> list[BoxWorld]:
 
 
 def _case(title: str, world) -> dict:
-    """Of 40 random queries the one whose shortest path bends most."""
+    """Of some random queries the one whose shortest path bends most."""
     g = torch.Generator().manual_seed(0)
-    x, y = (world.sample(40, generator=g) for _ in range(2))
+    x, y = (world.sample(QUERIES, generator=g) for _ in range(2))
     length = ShortestPaths(world).distance(x, y)
     k = int((length - world.distance(x, y)).nan_to_num(posinf=-1.0).argmax())
     path = Exact(world).plan(x[k], y[k])

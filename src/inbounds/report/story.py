@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..paper.presets import PRESETS
-from ..paper.table import FEASIBLE, SETS, TITLES, Cell, brief, notes, percent, share
-from ..records import tiny
+from ..paper.table import FEASIBLE, SETS, TITLES, Cell, brief, groups, notes, percent, share
 from ..train.progress import time_text
 from .reading import Reading
 
@@ -19,8 +18,15 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def name(c: Cell) -> str:
-    return f"{SETS[c.dataset]} {TITLES[c.row]}"
+def by_set(cells: Sequence[Cell], says: Callable[[Cell], str] = lambda c: "") -> str:
+    """Sphere: Regular, Prob; Disk: Regular"""
+    lines = [f"{SETS[name]}: " + ", ".join(TITLES[c.row] + says(c) for c in members) for name, members in groups(cells).items()]
+    return "; ".join(lines)
+
+
+def short(value: float) -> str:
+    """Two digits, or whole numbers."""
+    return f"{value:,.0f}" if value >= 100 else brief(value) if value else "0"
 
 
 def run(reading: Reading) -> list[str]:
@@ -35,10 +41,6 @@ def run(reading: Reading) -> list[str]:
     ]
     if preset := PRESETS.get(about.get("preset", "")):
         said.append(f"Preset {preset.name}: {preset.label}.")
-    if "command" in about:
-        said.append(
-            f"The command was: {about['command']} ({about.get('date', 'no date')}, {about.get('machine', 'no machine')})."
-        )
     return said
 
 
@@ -60,15 +62,14 @@ def holds(reading: Reading) -> list[str]:
         tests = sum(c.rows * c.seeds for c in kept)
         said.append(
             f"{many} cells that enforce the set by a formula (a projection or an exponential map) predict points of the set. "
-            f"Among their {tests:,} test predictions the largest violation is {tiny(max(c.violation_max for c in kept))}; "
-            f"up to {FEASIBLE:g} counts as rounding."
+            f"Among their {tests:,} test predictions the largest violation is {short(max(c.violation_max for c in kept))}; "
+            f"up to {brief(FEASIBLE)} counts as rounding."
         )
     compared = [c for c in reading.shown if c.published_mse is not None]
     near = [c for c in compared if 1 / NEAR <= _ratio(c) <= NEAR]
     if near:
         said.append(
-            f"{len(near)} of {len(compared)} cells with a published loss are within a factor of {NEAR} of it: "
-            f"{listed([name(c) for c in near])}."
+            f"{len(near)} of {len(compared)} cells with a published loss are within a factor of {NEAR} of it: {by_set(near)}."
         )
     return said or ["Nothing can be said: no finished cell enforces its set by a formula, or has a published loss nearby."]
 
@@ -79,23 +80,26 @@ def holds_not(reading: Reading) -> list[str]:
     outside = [c for c in reading.shown if not c.feasible]
     for row in dict.fromkeys(c.row for c in outside):
         members = [c for c in outside if c.row == row]
-        where = listed([f"{SETS[c.dataset]} ({tiny(c.violation_mean)})" for c in members])
+        where = listed([f"{SETS[c.dataset]} ({short(c.violation_mean)})" for c in members])
         broken = row.split("-")[0] in FORMULA
         warning = " This row should stay in its set: it is a fault." if broken else ""
         said.append(f"{TITLES[row]} leaves the set. Mean distance of its predictions: {where}.{warning}")
-    short = [c for c in reading.shown if share(c) < 1]
-    if short:
+    begun = [c for c in reading.shown if share(c) < 1]
+    if begun:
         said.append(
-            f"{len(short)} of {len(reading.shown)} cells have not seen the whole protocol. Their losses show that training "
+            f"{len(begun)} of {len(reading.shown)} cells have not seen the whole protocol. Their losses show that training "
             "works, not how good the method is."
         )
     far = [c for c in reading.shown if c.published_mse is not None and not 1 / NEAR <= _ratio(c) <= NEAR]
     if far:
-        ratios = listed([f"{name(c)} ({brief(_ratio(c))} times)" for c in far])
-        said.append(f"The loss is off the published one by more than a factor of {NEAR} in {len(far)} cells: {ratios}.")
+        ratios = by_set(far, lambda c: f" ({short(_ratio(c))})")
+        said.append(
+            f"The loss is off the published one by more than a factor of {NEAR} in {len(far)} cells. Ours divided by the "
+            f"published one is, for {ratios}."
+        )
     lost = [c for c in reading.shown if c.diverged]
     if lost:
-        said.append("Seeds diverged: " + listed([f"{name(c)} ({c.diverged} of {c.seeds})" for c in lost]) + ".")
+        said.append("Seeds diverged, for " + by_set(lost, lambda c: f" ({c.diverged} of {c.seeds})") + ".")
     return said or ["Nothing to report."]
 
 

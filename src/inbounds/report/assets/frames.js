@@ -3,7 +3,7 @@
 function framesScene(figure, scene, view) {
   const bodies = scene.target.length;
   const columns = (width) => (width < 520 ? Math.ceil(bodies / 2) : bodies);
-  const cell = (width) => Math.min(84, (width - 8) / columns(width));
+  const cell = (width) => Math.min(112, (width - 8) / columns(width));
   const laneHeight = (width) => 24 + cell(width) * Math.ceil(bodies / columns(width));
   let time = 1;
   const picture = new Picture(figure, "Frames that move from layer to layer", (w) => scene.lanes.length * laneHeight(w) + 8, draw);
@@ -14,8 +14,8 @@ function framesScene(figure, scene, view) {
     scene.lanes.forEach((lane, k) => {
       const top = k * laneHeight(width) + 18, size = cell(width);
       const last = lane.frames.length - 1, shown = lane.frames[Math.round(time * last)];
-      context.fillStyle = colour(lane.off ? "off" : "ink");
-      context.fillText(lane.title + (lane.off ? ": not rotations all the way" : ""), 4, top);
+      context.fillStyle = colour(lane.note ? "off" : "ink");
+      context.fillText(lane.title + (lane.note && `: ${lane.note}`), 4, top);
       for (let j = 0; j < bodies; j++) {
         const column = j % columns(width), row = Math.floor(j / columns(width));
         const middle = [4 + size * (column + 0.5), top + 6 + size * (row + 0.5)];

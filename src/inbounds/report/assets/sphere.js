@@ -18,6 +18,7 @@ function sphereScene(figure, scene, view) {
       return [width / 2 + size * x, height / 2 + size * y, near];
     };
     const fade = (near) => (near > 0 ? 1 : 0.15);
+    spot(context, [width / 2, height / 2], size, colour("grid"), 0.35);
     context.strokeStyle = colour("grid");
     context.lineWidth = 1.5;
     context.beginPath();
@@ -25,7 +26,8 @@ function sphereScene(figure, scene, view) {
     context.stroke();
     for (const [p, v] of scene.field) {
       const a = at(p);
-      stroke(context, [a, at(p.map((x, k) => x + 0.07 * v[k]))], colour("free"), 1, 0.5 * fade(a[2]));
+      stroke(context, [a, at(p.map((x, k) => x + 0.07 * v[k]))], colour("free"), 1.2, 0.8 * fade(a[2]));
+      spot(context, a, 1.4, colour("free"), 0.8 * fade(a[2]));
     }
     scene.true.forEach((p, k) => {
       const a = at(p), b = at(row.ends[k]), style = colour(row.off[k] ? "off" : "iaa"), alpha = fade(a[2]);
