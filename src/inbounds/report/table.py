@@ -29,7 +29,7 @@ COLUMNS = (
     Column("row", "architecture", lambda c: TITLES[c.row], lambda c: TITLES[c.row]),
     Column("loss", "test MSE, mean over seeds", lambda c: number(c.mse), lambda c: c.mse),
     Column("published", "test MSE of the paper", lambda c: number(c.published_mse) + _star(c), lambda c: c.published_mse),
-    Column("±", "standard deviation over seeds", lambda c: number(c.mse_spread) if c.seeds > 1 else "", lambda c: c.mse_spread),
+    Column("+-", "standard deviation over seeds", lambda c: number(c.mse_spread) if c.seeds > 1 else "", lambda c: c.mse_spread),
     Column("loss on M", "after projecting the prediction on the set", lambda c: number(c.mse_on_set), lambda c: c.mse_on_set),
     Column("violation", "mean distance to the set", lambda c: number(c.violation_mean), lambda c: c.violation_mean),
     Column(
@@ -40,7 +40,7 @@ COLUMNS = (
     ),
     Column("max", "largest violation of a test point", lambda c: number(c.violation_max), lambda c: c.violation_max),
     Column(
-        "in M", "every prediction is a point of the set", lambda c: "yes" if c.feasible else "no", lambda c: float(c.feasible)
+        "in M", "every prediction is a point of the set", lambda c: "yes" if c.feasible else "NO", lambda c: float(c.feasible)
     ),
     Column("depth", "blocks of the chosen network", lambda c: str(c.depth), lambda c: c.depth),
     Column("seeds", "networks in the mean", lambda c: str(c.seeds), lambda c: c.seeds),

@@ -18,7 +18,6 @@ function planningScene(figure, scene) {
     path = plan(graph, ...ends);
     const length = path.length.toFixed(4), least = path.least.toExponential(1);
     told.dataset.certified = path.certified;
-    told.dataset.points = path.points.length;
     told.textContent = path.certified
       ? `Certified: length ${length}, ${path.clearance.length} segments, none nearer than ${least} to a disc or wall.`
       : "No certificate: there is no free way to this target.";
