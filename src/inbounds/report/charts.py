@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 360, 300
-LEFT, RIGHT, TOP, BOTTOM = 58, 344, 34, 218  # of the field between the axes
+LEFT, RIGHT, TOP, BOTTOM = 58, 338, 34, 218  # of the field between the axes
 LEGEND_TOP, LEGEND_ROW, LEGEND_COLUMNS = 266, 17, 3
 TICKS = 5  # labels on an axis, at most
 

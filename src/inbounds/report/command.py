@@ -7,18 +7,13 @@ from pathlib import Path
 
 import torch
 
-from ..extras import needed_for
 from ..records import writable
 from ..train.files import StoreError
 from ..train.progress import relative
+from .page import write
 
 
 def run(args) -> int:
-    with needed_for("inbounds report"):
-        import numpy  # noqa: F401
-        import safetensors  # noqa: F401
-
-        from .page import write
     torch.set_num_threads(1)
     try:
         if args.out is not None:

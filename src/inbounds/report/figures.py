@@ -137,7 +137,7 @@ def _projection_charts(rows: list[dict]) -> list[Figure]:
                 says = [f"{title}: {tiny(v)}" for v in y]
                 series.append(Series(SHORT[method], METHOD_LOOKS[method], x, y, says))
         axes = Axis("noise", log=True), Axis("MSE to the projection", log=True, floor=1e-17)
-        found.append(Figure(f"projection-{name}", chart(f"{SETS[name]}: projections learned from samples", *axes, series)))
+        found.append(Figure(f"projection-{name}", chart(f"{SETS[name]}: learned projections", *axes, series)))
     return found
 
 

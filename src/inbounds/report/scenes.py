@@ -144,14 +144,15 @@ def backbone(reading: Reading) -> Figure | None:
     middle, size = true.mean(0), norm(true - true.mean(0)).max()
     rows = []
     for cell in cells:
-        p = pairs.unscaled(predicted(cell, (T[:-1] / scale).float()).double())[:, :3, 3]
-        far = norm(p - true)
+        T_next = predicted(cell, (T[:-1] / scale).float()).double()
+        p = pairs.unscaled(T_next)[:, :3, 3]
         rows.append(
             {
                 "title": TITLES[cell.row],
                 "colour": look_of(cell.row).colour,
                 "places": numbers((p - middle) / size),
-                "off": round(float(far.mean()), 2),
+                "error": round(float(norm(p - true).mean()), 2),
+                "off": (pairs.set.violation(T_next) > FEASIBLE).tolist(),
             }
         )
     scene = {"kind": "chain", "name": chain, "true": numbers((true - middle) / size), "rows": rows}

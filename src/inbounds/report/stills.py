@@ -31,11 +31,15 @@ def note(text: str, x: float, y: float, anchor: str = "start") -> str:
     return f'<text class="tick" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
+def best_inside(rows: Sequence[dict]) -> dict:
+    """The row of the smallest error among those whose predictions are all in the set."""
+    return min([row for row in rows if not any(row["off"])] or rows, key=lambda row: row["error"])
+
+
 # --- the sphere ----------------------------------------------------------------------------------------------
 def sphere(scene: dict) -> str:
-    """The side that faces the eye, for the row of the smallest error among those on the sphere."""
-    inside = [row for row in scene["rows"] if not any(row["off"])] or scene["rows"]
-    row = min(inside, key=lambda r: r["error"])
+    """The side that faces the eye."""
+    row = best_inside(scene["rows"])
     middle, size = (220.0, 220.0), 180.0
 
     def at(p: Sequence[float]) -> tuple[float, float]:
@@ -84,7 +88,7 @@ def _frame(c: tuple[float, float], axes: Sequence[Sequence[float]], size: float,
 
 # --- a protein -----------------------------------------------------------------------------------------------
 def chain(scene: dict) -> str:
-    row = min(scene["rows"], key=lambda r: r["off"])
+    row = best_inside(scene["rows"])
     shown = [(220 + 185 * x, 225 + 185 * y) for x, y, _ in map(seen, scene["true"])]
     places = [(220 + 185 * x, 225 + 185 * y) for x, y, _ in map(seen, row["places"])]
     way = "L".join(f"{x:.1f} {y:.1f}" for x, y in shown)

@@ -5,11 +5,11 @@ function chainScene(figure, scene, view) {
   const picture = new Picture(figure, "A protein backbone, predicted and true; drag to turn it", (w) => Math.min(w, 520), draw);
   turnable(picture, view);
   const told = make(picture.controls, "output");
-  const best = scene.rows.reduce((a, b) => (b.off < a.off ? b : a));
   choice(picture, "Row", scene.rows.map((r) => r.title), (k) => {
     row = scene.rows[k];
-    told.textContent = `mean distance to the true residue ${row.off} Å`;
-  }, scene.rows.indexOf(best));
+    const off = row.off.filter(Boolean).length;
+    told.textContent = `Mean distance to the true residue: ${row.error} Å. ${off} of ${row.off.length} predicted frames are not rigid.`;
+  }, bestInside(scene.rows));
   legend(picture, [["true", "true"], ["faa", "predicted"]]);
 
   function draw(context, width, height) {

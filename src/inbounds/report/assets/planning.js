@@ -4,7 +4,7 @@ function planningScene(figure, scene) {
   let graph, ends, path, held = 1, time = 1;
   const picture = new Picture(figure, "A box with discs and a shortest path; drag the start or the target", (w) => 0.75 * w, draw);
   picture.canvas.classList.add("drag");
-  const told = make(picture.controls, "output", { className: "line" });
+  const told = make(picture.controls, "output");
   choice(picture, "World", scene.cases.map((c) => c.title), (k) => {
     graph = prepare(scene.cases[k].world);
     ends = [scene.cases[k].start, scene.cases[k].target];
@@ -12,7 +12,7 @@ function planningScene(figure, scene) {
   });
   playback(picture, 3, "along the path", (t) => (time = t));
   legend(picture, [["true", "start"], ["faa", "target"]]);
-  make(picture.controls, "output", { className: "line quiet", textContent: agreement(scene.cases) });
+  make(picture.controls, "output", { className: "quiet", textContent: agreement(scene.cases) });
 
   function replan() {
     path = plan(graph, ...ends);

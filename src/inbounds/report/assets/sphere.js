@@ -7,7 +7,8 @@ function sphereScene(figure, scene, view) {
   const told = make(picture.controls, "output");
   choice(picture, "Row", scene.rows.map((r) => r.title), (k) => {
     row = scene.rows[k];
-    told.textContent = `mean distance to the true point ${row.error}; ${row.off.filter(Boolean).length} of ${row.off.length} off the sphere`;
+    const off = row.off.filter(Boolean).length;
+    told.textContent = `Mean distance to the true point: ${row.error}. ${off} of ${row.off.length} predictions are off the sphere.`;
   }, bestInside(scene.rows));
   legend(picture, [["true", "true"], ["iaa", "predicted"], ["off", "predicted, off the sphere"]]);
 
@@ -36,11 +37,4 @@ function sphereScene(figure, scene, view) {
       spot(context, b, 3.5, style, alpha);
     });
   }
-}
-
-// The row that is shown first: the most accurate of those that stay on the sphere.
-function bestInside(rows) {
-  const inside = rows.filter((r) => !r.off.some(Boolean));
-  const best = (inside.length ? inside : rows).reduce((a, b) => (b.error < a.error ? b : a));
-  return rows.indexOf(best);
 }

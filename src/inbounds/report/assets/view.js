@@ -140,6 +140,13 @@ function choice(picture, words, titles, chosen, first = 0) {
   chosen(first);
 }
 
+// The row that is shown first: the most accurate of those that stay in the set.
+function bestInside(rows) {
+  const inside = rows.filter((r) => !r.off.some(Boolean));
+  const best = (inside.length ? inside : rows).reduce((a, b) => (b.error < a.error ? b : a));
+  return rows.indexOf(best);
+}
+
 function legend(picture, entries) {
   for (const [name, text] of entries) {
     const span = make(picture.controls, "span");
