@@ -152,6 +152,9 @@ def test_the_story_tells_what_holds_from_what_does_not():
     assert "it is a fault" in failed
     assert "Proj FAA (99)" in failed
     assert "diverged" in failed
+    lost = " ".join(story.holds_not(reading_of(replace(bad, mse=math.nan, violation_mean=math.nan))))
+    assert "nan" not in lost
+    assert "Proj FAA (1 of" in lost
     assert "it is a fault" not in " ".join(story.holds_not(reading_of(replace(bad, row="regular"))))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ..paper.presets import PRESETS
@@ -83,7 +84,7 @@ def holds(reading: Reading) -> list[str]:
 def holds_not(reading: Reading) -> list[str]:
     """What does not hold."""
     said = []
-    outside = [c for c in reading.shown if not c.feasible]
+    outside = [c for c in reading.shown if not c.feasible and math.isfinite(c.mse)]
     for row in dict.fromkeys(c.row for c in outside):
         members = [c for c in outside if c.row == row]
         where = listed([f"{SETS[c.dataset]} {short(c.violation_mean)}" for c in members])
@@ -93,10 +94,10 @@ def holds_not(reading: Reading) -> list[str]:
     begun = [c for c in reading.shown if share(c) < 1]
     if begun:
         said.append(
-            f"The whole protocol has not been seen by {len(begun)} of {many(len(reading.shown), 'cell')}. Their losses show that training "
-            "works, not how good the method is."
+            f"The whole protocol has not been seen by {len(begun)} of {many(len(reading.shown), 'cell')}. Their losses show that "
+            "training works, not how good the method is."
         )
-    far = [c for c in reading.shown if c.published_mse is not None and not 1 / NEAR <= _ratio(c) <= NEAR]
+    far = [c for c in reading.shown if _ratio(c) < 1 / NEAR or _ratio(c) > NEAR]
     if far:
         ratios = by_set(far, lambda c: f" ({short(_ratio(c))})")
         said.append(
@@ -110,7 +111,8 @@ def holds_not(reading: Reading) -> list[str]:
 
 
 def _ratio(c: Cell) -> float:
-    return c.mse / (c.published_mse or c.mse or 1.0)
+    """Our loss divided by the published one; NaN where one of them is not there."""
+    return c.mse / c.published_mse if c.published_mse else math.nan
 
 
 def table_notes(reading: Reading) -> list[str]:
