@@ -15,6 +15,7 @@ from report_runs import ROWS, tiny_store
 from test_table import cell
 
 from inbounds.cli import main
+from inbounds.data.backbone import shipped_chains
 from inbounds.planning import Path as Way
 from inbounds.planning import load_world
 from inbounds.report import figures, scenes, story
@@ -221,7 +222,12 @@ def test_the_field_of_the_sphere_is_shown_only_if_it_explains_the_data(store):
 
 
 def test_a_chain_is_predicted_one_residue_ahead(store):
-    scene = scenes.backbone(read(store)).scene
+    reading = read(store)
+    scene = scenes.backbone(reading).scene
+    seen = reading.by_dataset["protein"][0].data["train"][0][:, :3, 3]
+    chain = next(c for c in shipped_chains() if c.id == scene["name"])
+    places = chain.atoms[:, 1] / reading.by_dataset["protein"][0].data.scale[0, 3]  # CA
+    assert float(torch.cdist(seen.double(), places.double()).nan_to_num(nan=1.0).min()) > 1e-4  # no training saw a residue of it
     true = torch.tensor(scene["true"])
     assert 20 < len(true) <= scenes.LONGEST_CHAIN
     for row in scene["rows"]:

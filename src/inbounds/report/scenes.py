@@ -10,7 +10,6 @@ from torch import Tensor
 from ..data.backbone import Pool, deal, frames, neighbours, shipped_chains
 from ..data.flocks import FLOCK_HORIZON, PHASE
 from ..data.flocks import advect as flock_motion
-from ..data.pairs import SIZES
 from ..data.sphere import advect, interpolated, random_field
 from ..kernels.vectors import norm
 from ..paper.results import TrainedCell
@@ -138,7 +137,7 @@ def backbone(reading: Reading) -> Figure | None:
     if not cells or cells[0].data.notes.get("source", "").startswith("chains given"):
         return None
     pairs = cells[0].data
-    chain, T = _test_chain()
+    chain, T = _test_chain({split: rows.stop - rows.start for split, rows in pairs.splits.items()})
     scale = pairs.scale.double()
     true = T[1:, :3, 3]
     middle, size = true.mean(0), norm(true - true.mean(0)).max()
@@ -159,10 +158,10 @@ def backbone(reading: Reading) -> Figure | None:
     return Figure("protein", stills.chain(scene), scene)
 
 
-def _test_chain() -> tuple[str, Tensor]:
-    """The longest unbroken piece of a short chain of the test proteins: its name, frames (L, 4, 4)."""
+def _test_chain(sizes: dict[str, int]) -> tuple[str, Tensor]:
+    """The longest unbroken piece of a short chain of the test proteins: its name, frames (L, 4, 4). sizes: of the splits."""
     chains = shipped_chains()
-    groups = set(deal(Pool.of(chains, "distance"), dict(SIZES), seed=0)["test"])
+    groups = set(deal(Pool.of(chains, "distance"), sizes, seed=0)["test"])
     short = [chain for chain in chains if chain.group in groups and len(chain.atoms) <= LONGEST_CHAIN]
     pieces = [_longest_run(neighbours(chain)) for chain in short]
     k = max(range(len(short)), key=lambda k: len(pieces[k]))
@@ -181,7 +180,7 @@ def _longest_run(rows: Tensor) -> Tensor:
 # --- planning ------------------------------------------------------------------------------------------------
 def planning() -> Figure:
     """Worlds with a query each, and what the library's exact planner says about it; the page plans anew."""
-    worlds = [("Two overlap, one cuts the wall", load_world("rect-overlap"))]
+    worlds = [("Overlapping discs", load_world("rect-overlap"))]
     whole = (w for w in _single(random_worlds(40, (6, 8), seed=3)) if bool(is_connected(w)))
     worlds += [(f"Random, {len(w.sizes)} discs", w) for w in islice(whole, RANDOM_WORLDS)]
     cases = [_case(title, world) for title, world in worlds]

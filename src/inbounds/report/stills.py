@@ -92,7 +92,7 @@ def chain(scene: dict) -> str:
     shown = [(220 + 185 * x, 225 + 185 * y) for x, y, _ in map(seen, scene["true"])]
     places = [(220 + 185 * x, 225 + 185 * y) for x, y, _ in map(seen, row["places"])]
     way = "L".join(f"{x:.1f} {y:.1f}" for x, y in shown)
-    parts = [heading(f"Backbone of {scene['name']}: true, and {row['title']} one residue ahead")]
+    parts = [heading(f"Backbone of {scene['name']}: true, and by {row['title']}")]
     parts += [line(a, b, row["colour"], more=' opacity="0.5"') for a, b in zip(shown, places, strict=True)]
     parts.append(f'<path class="line true" d="M{way}"/>')
     parts += [mark(x, y, Look(row["colour"]), size=2.5) for x, y in places]
