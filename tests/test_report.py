@@ -145,7 +145,7 @@ def test_the_story_tells_what_holds_from_what_does_not():
     held, failed = story.holds(reading_of(good)), story.holds_not(reading_of(good))
     assert "All of the 1 cells" in held[0]
     assert "2.0e-7" in held[0]
-    assert "in 1 of 1 cell: Sphere: Proj FAA" in held[1]
+    assert "in 1 of 1 cell: Protein: Proj FAA" in held[1]
     assert not any("leaves the set" in sentence or "off the published" in sentence for sentence in failed)
     bad = replace(good, feasible=False, violation_mean=0.2, mse=0.5, diverged=1)
     failed = " ".join(story.holds_not(reading_of(bad)))
