@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from .charts import DASHES, Axis, Look, Series, chart, look_of
 from .reading import Reading, seed_with_model
 
 FLOOR = 1e-9  # violations below float32 rounding are drawn as 0
-POINTS, FLOW_POINTS, FLOCKS = 200, 40, 20  # whose hidden states are looked at
+POINTS, FLOW_POINTS = 200, 40  # whose hidden states are looked at; a flow is dear
 CURVE = 150  # points of a loss curve, at most
 LAYER_ROWS = ("regular", "proj-iaa", "exp-iaa", "flow-iaa", "proj-faa", "exp-faa", "flow-faa")
 VIOLATION = "mean distance to the set"
@@ -89,7 +90,7 @@ def layers(reading: Reading) -> list[Figure]:
 
 
 def _layers(cell: TrainedCell) -> Series:
-    most = FLOCKS if cell.data.tokens else FLOW_POINTS if cell.row in FLOW_ROWS else POINTS
+    most = (FLOW_POINTS if cell.row in FLOW_ROWS else POINTS) // math.prod(cell.data.tokens)
     seed = seed_with_model(cell)
     assert seed is not None  # `Reading.by_dataset` has no other cells
     violation = cell.layers(cell.data["test"][0][:most], seed).violation
