@@ -5,7 +5,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce standard standard-fit paper gallery test test-all test-compile bench bench-equations bench-training lint clean
+.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-equations bench-training lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -23,8 +23,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-reproduce: .venv/lab  ## the paper's table as a smoke run, on the screen and in runs/quick
+reproduce: .venv/lab  ## the paper's table as a smoke run, on the screen and in runs/quick, with a page to open: runs/quick/report.html
 	$(BIN)/inbounds table --preset quick
+	$(BIN)/inbounds report runs/quick
 
 standard: .venv/lab  ## the table in earnest, an hour or more on 2 cores, dataset by dataset; results/table
 	for d in sphere disk so3 protein flock cs; do $(BIN)/inbounds table --preset standard --datasets $$d --results results/table || exit 1; done
@@ -44,10 +45,18 @@ gallery: .venv/lab  ## noise projected on every set: table in the terminal, pict
 	$(BIN)/inbounds gallery --out results/gallery
 
 test: .venv/dev  ## every law; a hundred thousand points for each set, one set for each kernel under the transforms
-	$(BIN)/python -m pytest -m "not inductor_all and not nightly"
+	$(BIN)/python -m pytest -m "not inductor_all and not nightly and not browser"
 
 test-all: .venv/dev  ## the same with a million points for each set, random laws, every set under every transform; an hour
-	$(BIN)/python -m pytest -m "not inductor_all" --hypothesis-profile nightly
+	$(BIN)/python -m pytest -m "not inductor_all and not browser" --hypothesis-profile nightly
+
+test-browser: .venv/dev chromium  ## the report and its planner in a headless Chromium
+	$(BIN)/python -m pytest -n 0 -m browser tests/browser
+
+chromium:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; \
+	else echo "make test-browser needs a browser. Write: sudo apt-get install chromium chromium-driver" >&2; exit 1; fi
 
 test-compile: .venv/dev  ## every set through inductor; several minutes
 	$(BIN)/python -m pytest -m inductor_all

@@ -78,6 +78,7 @@ def test_every_call_that_needs_more_than_torch_names_it_and_how_to_install_it(ba
 
 ARGUMENTS = {
     "table": ["--datasets", "sphere"],
+    "report": ["runs/quick"],
     "gallery": [],
     "learn": ["x.npy", "-o", "set.safetensors"],
     "project": ["set.safetensors", "x.npy", "-o", "y.npy"],

@@ -81,6 +81,13 @@ def runs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prune", action="store_true", help="remove the runs that no finished cell uses, unfinished ones too")
 
 
+def report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", help="a run store such as runs/quick, or a folder of shipped runs such as results/paper")
+    parser.add_argument(
+        "--out", metavar="FILE", help="the page (report.html in the folder); its pictures go to a folder of the same name"
+    )
+
+
 def learn_options(parser: argparse.ArgumentParser) -> None:
     """The options of `inbounds learn`."""
     parser.add_argument("points", help="samples of the set, a row each: .npy, .npz or .csv")
@@ -153,6 +160,7 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
 COMMANDS = {
     "table": ("train every architecture on every dataset, print the paper's table", table_options, "inbounds.paper.command:run"),
     "runs": ("list the runs of a store by name", runs_options, "inbounds.paper.runs:run"),
+    "report": ("write a run store as one page that opens from disk", report_options, "inbounds.report.command:run"),
     "gallery": ("project noise on every set: a table and pictures", gallery_options, "inbounds.gallery.gallery:run"),
     "learn": ("fit a set to samples and say what was found", learn_options, "inbounds.learned.command:learn"),
     "project": ("project points on a set that was learned", project_options, "inbounds.learned.command:project"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -38,7 +39,7 @@ class TrainedCell:
     """A row of the table on a dataset, trained. `config`: what was run; `result`: what the table shows of it, seed by seed."""
 
     def __init__(self, config: dict, store: Store):
-        self.config, self._store = config, store
+        self.config, self.store = config, store
         self.dataset, self.row = config["data"]["name"], config["row"]
         self.result: dict = store.run(config).result or {}
 
@@ -49,13 +50,13 @@ class TrainedCell:
     @cached_property
     def choice(self) -> Choice:
         """The depth and weight decay that the table chose, and where its seeds are."""
-        return choose(self.config, self._store)
+        return choose(self.config, self.store)
 
     @cached_property
     def data(self) -> Pairs:
         """The dataset; of shipped results it is made again."""
         try:
-            return open_pairs(self.config["data"], self._store)
+            return open_pairs(self.config["data"], self.store)
         except FileNotFoundError:
             sizes = {} if self.dataset == "protein" else {"large": named("paper", PRESETS).large}
             return named(self.dataset, DATASETS).make(sizes, seed=0)
@@ -63,7 +64,7 @@ class TrainedCell:
     @cached_property
     def _problem(self) -> Problem:
         stack = self.choice.places[0][0]
-        learned = learned_set(stack, self.data, self._store, test=True)
+        learned = learned_set(stack, self.data, self.store, test=True)
         return named(self.row, ROWS).problem(self.data, learned=learned)
 
     @cached_property
@@ -71,7 +72,7 @@ class TrainedCell:
         """The network of every seed, ready for inference."""
         found = []
         for stack, k in self.choice.places:
-            found.append(trained_net(self._problem, stack, k, self._store.run(stack).weights()["theta"][k]))
+            found.append(trained_net(self._problem, stack, k, self.store.run(stack).weights()["theta"][k]))
         return found
 
     @property
@@ -82,7 +83,7 @@ class TrainedCell:
     @property
     def curves(self) -> list[dict[str, list]]:
         """For every seed what its evaluations measured: {"epoch": [...], "train": [...], "val": [...], "lr": [...]}."""
-        return [_curve(self._store.run(stack), k) for stack, k in self.choice.places]
+        return [_curve(self.store.run(stack), k) for stack, k in self.choice.places]
 
     @torch.no_grad()
     def predict(self, x: Tensor, seed: int = 0) -> Tensor:
@@ -126,6 +127,21 @@ def open_store(folder: str | Path) -> Store:
     return Store(folder) if (folder / "runs").is_dir() else Store(folder, shipped=folder)
 
 
+def open_cells(folder: str | Path) -> list[TrainedCell]:
+    """Every finished cell of a run store, in the order of the table.
+
+    Where several trainings of a cell are there, it is the longest one, then the one of most seeds.
+    """
+    store = open_store(folder)
+    best: dict[tuple[str, str], TrainedCell] = {}
+    for config in store.configs():
+        if config.get("kind") == "test" and store.run(config).done:
+            cell = TrainedCell(config, store)
+            place = (cell.dataset, cell.row)
+            best[place] = max(best.get(place, cell), cell, key=_length)
+    return [best[place] for place in product(DATASETS, ROWS) if place in best]
+
+
 def open_cell(folder: str | Path, dataset: str, row: str) -> TrainedCell:
     """The finished cell of a run store; where several trainings of it are there, the longest one, then the one of most seeds.
 
@@ -135,14 +151,13 @@ def open_cell(folder: str | Path, dataset: str, row: str) -> TrainedCell:
     for what, name, known in (("dataset", dataset, DATASETS), ("row", row, ROWS)):
         if name not in known:
             raise ValueError(f"open_cell asked for a {what} among {', '.join(known)}, got {name!r}.")
-    store = open_store(folder)
-    found = [c for c in store.configs() if c.get("kind") == "test" and store.run(c).done]
-    mine = [c for c in found if (c["data"]["name"], c["row"]) == (dataset, row)]
+    found = open_cells(folder)
+    mine = [c for c in found if (c.dataset, c.row) == (dataset, row)]
     if not mine:
-        there = sorted({f"{c['data']['name']} {c['row']}" for c in found})
-        raise FileNotFoundError(f"{folder} has no finished cell {dataset} {row}. It has: {', '.join(there) or 'none'}.")
-    return TrainedCell(max(mine, key=lambda c: _length(store.run(c).result or {}, c)), store)
+        there = ", ".join(f"{c.dataset} {c.row}" for c in found)
+        raise FileNotFoundError(f"{folder} has no finished cell {dataset} {row}. It has: {there or 'none'}.")
+    return mine[0]
 
 
-def _length(result: dict, config: dict) -> tuple:
-    return result["steps"], len(result["seeds"]), key(config)
+def _length(cell: TrainedCell) -> tuple:
+    return cell.result["steps"], len(cell.result["seeds"]), key(cell.config)

@@ -73,12 +73,12 @@ def cells(
             result = store.run(final_config(preset, reference, row, stacks)).result
             if result is not None:
                 seconds = sum((store.run(c).result or {}).get("seconds", 0.0) for c in stacks)
-                found.append(_cell(result, seconds, reference["name"] in other, reference["fingerprint"]))
+                found.append(cell_of(result, seconds, reference["name"] in other, reference["fingerprint"]))
     return found
 
 
-def _cell(r: dict, seconds: float, other: bool, fingerprint: str) -> Cell:
-    """Statistics over the seeds that have a model; NaN if none has."""
+def cell_of(r: dict, seconds: float, other: bool, fingerprint: str) -> Cell:
+    """The result of a test as a cell. Statistics over the seeds that have a model; NaN if none has."""
     published = PUBLISHED.get(r["dataset"], {}).get(r["row"], (None, None))
     kept = {m: [v for v in r[m] if v is not None] or [math.nan] for m in ("mse", "mse_on_set", "violation_mean", "violation_max")}
     worst = max(kept["violation_max"])
@@ -278,12 +278,12 @@ def protocol_overview(found: Sequence[Cell]) -> str:
             c = by_place.get((row, name))
             if c is not None and share(c) < 1:
                 end = " |" if cells[j].endswith(" |") else ""
-                cells[j] = cells[j].removesuffix(" |") + f" at {_percent(share(c))}" + end
+                cells[j] = cells[j].removesuffix(" |") + f" at {percent(share(c))}" + end
         lines[2 + i] = " | ".join(cells)
     return "\n".join(lines) + "\n"
 
 
-def _percent(part: float) -> str:
+def percent(part: float) -> str:
     return f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
 
 

@@ -1,0 +1,5 @@
+"""A run store as one page that opens from disk: `inbounds report RUN_DIR`."""
+
+from .page import write
+
+__all__ = ["write"]
