@@ -18,6 +18,9 @@ RESCUES = 8  # random starts for the rows that have no answer yet, whatever the 
 FIRST = 25  # careful steps of the first attempt
 FAR = 1e6  # an x with larger entries is moved nearer along its ray
 NEAR = 1e2  # to this distance, in sizes of the answer
+ROUNDS = 8  # of moving it nearer
+DRIFT = 1e-13  # relative change of the answer at which these rounds end
+MEMORY = 2e7  # numbers in the Hessians of the starts that are tried at once
 LAND = 4  # units of rounding of the caller's dtype that the answer lies inside every inequality
 
 
@@ -126,30 +129,41 @@ def nearest_implicit(x: Tensor, constraints: Constraints, restarts: int, eps: fl
 
 
 def from_afar(x: Tensor, far: Tensor, constraints: Constraints, restarts: int) -> Ends:
-    """P(y + s (x - y)) = P(x) for y = P(x): a far x is moved nearer along its ray, first to 0, then to what was found, thrice.
+    """P(y + s (x - y)) = P(x) for y = P(x): a far x is moved nearer along its ray, first to 0, then to what was found.
 
-    Only the direction of such an x counts: the last y is stationary for x itself, with multipliers divided by s.
+    Only the direction of such an x counts. Every round divides the error by about `NEAR` where the set is curved; what the last
+    round still moved counts as error. The multipliers of x itself are those of the moved point divided by s.
     """
     length = x.abs().amax(1, keepdim=True)
     moved = torch.where(far[:, None], x / length * NEAR, x)
     ends = search(moved, constraints, restarts)
     rows = (far & (ends.error <= GOOD)).nonzero()[:, 0]
-    for _ in range(3):
+    for _ in range(ROUNDS):
+        if not len(rows):
+            break
         y, part = ends.y[rows], restricted(constraints, rows)
-        away = x[rows] - y
-        distance = away.abs().amax(1, keepdim=True)
-        s = NEAR * (1 + y.norm(dim=1, keepdim=True)) / distance
+        away, room = x[rows] - y, NEAR * (1 + y.norm(dim=1, keepdim=True))
+        s = (room / away.abs().amax(1, keepdim=True)).clamp(max=1.0)
         new = descend(y + s * away, part, y)
-        ends.y[rows], ends.l[rows] = new.y, new.l / s
-        ends.error[rows], ends.violation[rows] = new.error, new.violation
-        ends.steps[rows] += new.steps
+        drift = (new.y - y).norm(dim=1) / room[:, 0]
+        new.l, new.error = new.l / s, torch.maximum(new.error, drift)
+        new.steps += ends.steps[rows]
+        ends.put(rows, new)
+        rows = rows[(drift > DRIFT) & (new.error < math.inf)]
     return ends
 
 
 def descend(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEPS) -> Ends:
-    """Plain steps of Newton's method, and careful ones for the rows that they do not bring to a minimum."""
+    """Plain steps of Newton's method, and careful ones for the rows that they do not bring to a minimum.
+
+    Plain steps are tried twice: after the first one, near a point where a gradient vanishes, multipliers are far off, and they
+    are chosen anew at the second start.
+    """
     ends = plain(x, constraints, start)
     lost = ends.error.isinf().nonzero()[:, 0]
+    if len(lost):
+        ends.put(lost, plain(x[lost], restricted(constraints, lost), ends.y[lost]))
+        lost = ends.error.isinf().nonzero()[:, 0]
     if len(lost):
         ends.put(lost, newton(x[lost], restricted(constraints, lost), start[lost], steps))
     return ends
@@ -161,31 +175,44 @@ def search(x: Tensor, constraints: Constraints, restarts: int) -> Ends:
     ends = descend(x, constraints, start, FIRST)
     bad = (ends.error > GOOD).nonzero()[:, 0]
     if len(bad):
-        attempt(ends, x, start[bad], constraints, bad)
-    noise = torch.Generator().manual_seed(0)
-    for turn in range(max(restarts, RESCUES)):
-        rows = torch.arange(len(x), device=x.device) if turn < restarts else (ends.error > GOOD).nonzero()[:, 0]
-        if not len(rows):
-            continue
-        # around x, and around 0, where the limits of joints and the like usually leave room
-        size = (0.7, 0.5, 0.3, 1.0)[turn % 4] * (1 + x[rows].norm(dim=1, keepdim=True) / math.sqrt(x.shape[1]))
-        middle = x[rows] if turn % 2 == 0 else 0.3 * x[rows]
-        z = middle + size * torch.randn(x.shape[1], generator=noise, dtype=torch.float64).to(x)
-        attempt(ends, x, begin(z, restricted(constraints, rows)), constraints, rows)
+        better(ends, attempt(x[bad], start[bad], restricted(constraints, bad)), x, bad)
+    noise = torch.randn(max(restarts, RESCUES), x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x)
+    scatter(ends, x, constraints, torch.arange(len(x), device=x.device), noise[:restarts])
+    scatter(ends, x, constraints, (ends.error > GOOD).nonzero()[:, 0], noise[restarts:])
     return ends
 
 
-def attempt(ends: Ends, x: Tensor, start: Tensor, constraints: Constraints, rows: Tensor) -> None:
-    """Newton's method from feasible points near `start`, for the rows that have them; the better end of each row is kept."""
+def scatter(ends: Ends, x: Tensor, constraints: Constraints, rows: Tensor, noise: Tensor) -> None:
+    """Attempts from starts around x, and around 0, where the limits of joints and the like usually leave room: (T, n) noise.
+
+    Many starts of a row are rows of one batch, as far as memory allows.
+    """
+    if not len(rows):
+        return
+    turns = torch.arange(len(noise), device=x.device)
+    spread = x.new_tensor([0.7, 0.5, 0.3, 1.0])[turns % 4]
+    middle = torch.where(turns % 2 == 0, 1.0, 0.3).to(x)
+    for part in turns.split(max(1, int(MEMORY / (len(rows) * x.shape[1] ** 2)))):
+        at = rows.repeat(len(part))
+        each = part.repeat_interleave(len(rows))
+        size = spread[each, None] * (1 + x[at].norm(dim=1, keepdim=True) / math.sqrt(x.shape[1]))
+        own = restricted(constraints, at)
+        found = attempt(x[at], begin(middle[each, None] * x[at] + size * noise[each], own), own)
+        for turn in range(len(part)):
+            better(ends, found.of(torch.arange(turn * len(rows), (turn + 1) * len(rows), device=x.device)), x, rows)
+
+
+def attempt(x: Tensor, start: Tensor, constraints: Constraints) -> Ends:
+    """Newton's method from feasible points near `start`, for the rows that have them; the others end where they violate least."""
+    rows = torch.arange(len(x), device=x.device)
     z = feasible(start, constraints, rows)
     c, J, _ = constraints.expand(z, rows, None)
     off = measure(c / J.norm(dim=2).clamp(min=1e-12), constraints.equalities).sqrt()
+    ends = Ends(z, torch.zeros_like(c), torch.full_like(off, math.inf), off, torch.zeros_like(rows))
     near = (off <= 1e-4 * (1 + z.norm(dim=1))).nonzero()[:, 0]
-    worse = (off < ends.violation[rows]) & (ends.error[rows] > GOOD)
-    ends.y[rows[worse]], ends.violation[rows[worse]] = z[worse], off[worse]
     if len(near):
-        at = rows[near]
-        better(ends, descend(x[at], restricted(constraints, at), z[near]), x, at)
+        ends.put(near, descend(x[near], restricted(constraints, near), z[near]))
+    return ends
 
 
 @dataclass(frozen=True)

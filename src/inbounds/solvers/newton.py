@@ -258,7 +258,7 @@ def write_down(out: Ends, w: Walk, pick: Tensor, off: Tensor) -> None:
 def plain(x: Tensor, constraints: Constraints, start: Tensor) -> Ends:
     """Semismooth Newton from `start` without safeguards, which is enough for most rows.
 
-    Rows that do not arrive at a minimum, or want to go far, have error inf.
+    Rows that do not arrive at a minimum, or want to go far, have error inf, and end where that was noticed.
     """
     p, w = constraints.equalities, set_out(x, constraints, start)
     out = no_ends(w)
@@ -266,6 +266,7 @@ def plain(x: Tensor, constraints: Constraints, start: Tensor) -> Ends:
         off = look(w, p)
         move, l, sound = plain_step(w, p)
         arrived = (w.error <= DONE) & sound
+        out.y[w.rows[~sound]] = w.y[~sound]
         w.y, w.l = w.y + move, l  # also where a row has arrived: it takes away what the last change of l left in c
         write_down(out, w, arrived, off)
         out.steps[w.rows] = turn

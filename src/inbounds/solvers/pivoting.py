@@ -15,6 +15,7 @@ from torch import Tensor
 ROUNDS = 8  # tuned on random polytopes: what is not finished by then usually ends in a corner, where the exact method is as fast
 START = 4  # faces that a row begins with; 2 takes half a round more, 6 no fewer
 PIVOT = 1e-4  # a face nearer than this to the span of those before it counts as dependent on them
+FEW = 4  # faces per variable up to which products of normals are used
 EPS = torch.finfo(torch.float64).eps
 
 
@@ -102,6 +103,23 @@ def added(n: int, m: int) -> int:
     return max(2, min(16, n * n // (4 * max(m, 1))))
 
 
+def meeting(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """For the nearest y with A_J y = b_J: the factor of A_J A_J^T, l with y = x - A_J^T l, and A y - b."""
+    C = take(A, J)
+    L = factor(C, J == A.shape[-2])
+    l = torch.cholesky_solve((times(C, x) - pick(b, J))[:, :, None], L)[:, :, 0]
+    return L, l, times(A, x - back(C, l)) - b
+
+
+def shared_meeting(start: Tensor, G: Tensor, J: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`meeting` from start = A x - b and G = A A^T, (m + 1, m + 1) with a last row and column of 0, for rows that share A."""
+    m, pad = start.shape[1], J == start.shape[1]
+    part = G.view(-1).index_select(0, (J[:, :, None] * (m + 1) + J[:, None, :]).view(-1)).view(*J.shape, J.shape[1])
+    L = torch.linalg.cholesky_ex(part + torch.diag_embed(pad.to(G.dtype)))[0]
+    l = torch.cholesky_solve(pick(start, J)[:, :, None], L)[:, :, 0]
+    return L, l, start - (start.new_zeros(len(J), m + 1).scatter(1, J, l) @ G)[:, :m]
+
+
 def block_pivoting(x: Tensor, A: Tensor, b: Tensor, J: Tensor, rounds: int = ROUNDS) -> tuple[Tensor, Tensor, Tensor]:
     """J (R, min(n, m)) for every row, padded with m; whether the row is finished; the rounds it took.
 
@@ -116,19 +134,19 @@ def block_pivoting(x: Tensor, A: Tensor, b: Tensor, J: Tensor, rounds: int = ROU
         return out, ~finished, count
     rows, step = torch.arange(R, device=x.device), added(n, m)
     floor, size = 16 * EPS * torch.where(torch.isfinite(b), b.abs(), 0.0), x.norm(dim=1, keepdim=True)
+    start = times(A, x) - b
+    # where rows share their normals, and these are not many, their products are cheaper than they themselves
+    G = torch.nn.functional.pad(A @ A.mT, (0, 1, 0, 1)) if A.dim() == 2 and m <= FEW * n else None
     fresh = (J == m).all(1, keepdim=True)  # rows without a list start with the faces that x violates most
-    over = torch.where(fresh, times(A, x) - b - floor - 16 * EPS * size, -math.inf)
+    over = torch.where(fresh, start - floor - 16 * EPS * size, -math.inf)
     first = most_violated(torch.nn.functional.pad(over, (0, 1), value=-math.inf), max(step, START), m)
     J = torch.cat([J, first], 1).sort(1).values[:, :slots]
     for turn in range(rounds):
         width = max(1, int((J < m).sum(1).max()))
         J = J[:, :width]
-        C, pad = take(A, J), J == m
-        L = factor(C, pad)
+        L, l, over = meeting(x, A, b, J) if G is None else shared_meeting(start, G, J)
         sound = (L.diagonal(dim1=1, dim2=2) >= PIVOT).all(1)
-        l = torch.cholesky_solve((times(C, x) - pick(b, J))[:, :, None], L)[:, :, 0]
-        y = x - back(C, l)
-        over = times(A, y) - b - floor - 16 * EPS * (size + l.abs().sum(1, keepdim=True))
+        over = over - floor - 16 * EPS * (size + l.abs().sum(1, keepdim=True))
         push = l < -16 * EPS * size
         done = sound & (over.amax(1) <= 0) & ~push.any(1)
         stop = done | ~sound
@@ -139,7 +157,7 @@ def block_pivoting(x: Tensor, A: Tensor, b: Tensor, J: Tensor, rounds: int = ROU
             if len(at) == len(rows):
                 return out, finished, count
             left = (~stop).nonzero()[:, 0]
-            rows, x, J, over, push, size = chosen(left, rows, x, J, over, push, size)
+            rows, x, J, over, push, size, start = chosen(left, rows, x, J, over, push, size, start)
             A, b, floor = rows_of(A, left, 2), rows_of(b, left, 1), rows_of(floor, left, 1)
         J = J.masked_fill(push, m)
         over = torch.cat([over, over.new_full((len(over), 1), -math.inf)], 1).scatter(1, J, -math.inf)
