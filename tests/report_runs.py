@@ -4,9 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from inbounds import data
-from inbounds.paper.cells import open_job, units
 from inbounds.paper.datasets import _keep
+from inbounds.paper.jobs import open_job
 from inbounds.paper.presets import PRESETS, Velocity
+from inbounds.paper.units import units
 from inbounds.train.store import Store
 from inbounds.train.work import work
 

@@ -82,6 +82,7 @@ def runs_options(parser: argparse.ArgumentParser) -> None:
 
 
 def report_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds report`."""
     parser.add_argument("folder", help="a run store such as runs/quick, or a folder of shipped runs such as results/paper")
     parser.add_argument(
         "--out", metavar="FILE", help="the page (report.html in the folder); its pictures go to a folder of the same name"

@@ -284,6 +284,7 @@ def protocol_overview(found: Sequence[Cell]) -> str:
 
 
 def percent(part: float) -> str:
+    """A share in whole percent, small ones with one digit."""
     return f"{100 * part:.0f} %" if part >= 0.01 else f"{100 * part:.1g} %"
 
 
