@@ -166,7 +166,7 @@ def test_compiled_code_gets_an_error_that_names_the_way_out():
 
 @pytest.mark.parametrize("M", [CLOSED[0][1], CLOSED[1][1]], ids=["sphere", "disk"])
 def test_the_contract(M):
-    ib.check_set(M, points=32)
+    ib.check_set(M, points=16)
 
 
 WRONG = [

@@ -61,7 +61,7 @@ def test_an_empty_intersection_of_boxes_is_certified_and_of_balls_not_converged(
 
 def test_touching_balls_are_flat():
     M = ib.Intersection(ib.Ball(2), ib.Ball(2, center=[2.0, 0]))
-    s = M.solve(draw(12, 2))
+    s = M.solve(draw(4, 2))
     assert (s.status == FLAT).all()
     assert (s.point - torch.tensor([1.0, 0.0])).abs().max() <= 1e-3 and s.violation.max() <= 1e-6
 
@@ -128,7 +128,7 @@ def test_the_nearest_correlation_matrix_is_highams():
     for dtype in (torch.float32, torch.float64):
         p = C.project(x.to(dtype))
         assert (p.diagonal(dim1=1, dim2=2) == 1).all() and torch.linalg.eigvalsh(p.double()).min() >= 0
-    z = x[:3].clone().requires_grad_()
+    z = x[:1].clone().requires_grad_()
     assert torch.autograd.gradcheck(C.project, (z,), atol=1e-5)
 
 
@@ -165,7 +165,7 @@ LAWS = {
 
 @pytest.mark.parametrize("name", LAWS)
 def test_the_contract(name):
-    ib.check_set(LAWS[name](), points=32)
+    ib.check_set(LAWS[name](), points=16)
 
 
 WRONG = [

@@ -88,7 +88,7 @@ def test_learned_directions():
     x, y = pairs(world, 200)
     ratio = {}
     for labels in ("exact", "roadmap"):
-        net = pl.train_direction(inner, labels, pairs=6_000, steps=400, seed=0)
+        net = pl.train_direction(inner, labels, pairs=3_000, steps=200, seed=0)
         path = pl.Certified(world, net, fallback=pl.roadmap(world, 200)).plan(x, y)
         promises(world, path, x, y)
         assert path.reached.all()

@@ -128,6 +128,7 @@ def test_a_folder_that_cannot_be_written_fails_at_once(tmp_path):
         assert "Traceback" not in refused.stderr
 
 
+@pytest.mark.nightly
 def test_the_paper_preset_survives_a_kill(tmp_path):
     """It would take hours; here it starts, is killed, and goes on from where it was."""
     start = [sys.executable, "-m", "inbounds.cli", "table", "--preset", "paper", "--yes", "--datasets", "sphere", "--models"]

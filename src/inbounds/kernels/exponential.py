@@ -1,7 +1,7 @@
 """Exponentials of raw network outputs, which may be of any size.
 
-The angle of a rotation vector longer than 1/eps is lost in its own rounding: `shortened` takes such a vector to that length,
-so that what follows neither overflows nor loses the group.
+The angle of a rotation vector longer than 1/eps is lost in its own rounding: `shortened` takes such a vector to about that
+length, so that what follows neither overflows nor loses the group.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from .derivative import all_rows
-from .vectors import norm, unit
 
 
 def shortened(v: Tensor, longest: float | None = None) -> Tensor:
-    """v (*batch, n), taken to the length `longest`, by default 1/eps, where it is longer."""
+    """v (*batch, n) itself, or, where an entry exceeds `longest`, by default 1/eps, along its ray to where none does."""
     longest = longest or 1 / torch.finfo(v.dtype).eps
-    if all_rows(v.detach().abs() <= longest / v.shape[-1]):
+    size = v.detach().abs().amax(-1, keepdim=True)
+    if all_rows(size <= longest):
         return v
-    return torch.where(norm(v)[..., None] > longest, longest * unit(v), v)
+    return v * (longest / size.clamp(min=longest))
 
 
 def matrix_exp(a: Tensor) -> Tensor:

@@ -95,11 +95,11 @@ class SE(LieGroup):
     def _group_exp(self, c):
         k = self.rotation.dim
         w, v = c[..., :k], c[..., k:]
-        if self.n <= 3:
-            w = shortened(w)
         if self.n == 3:
-            return se3_exp(torch.cat([w, v], -1))
+            short = shortened(w)
+            return se3_exp(c if short is w else torch.cat([short, v], -1))
         if self.n == 2:
+            w = shortened(w)
             _, c1, c2 = stumpff(w * w, 2)
             side = torch.stack([-v[..., 1], v[..., 0]], -1)
             return self.join(self.rotation._group_exp(w), (c1 * v + c2 * w * side)[..., None])
