@@ -36,6 +36,8 @@ def skin(x: Tensor, size: int) -> float:
     return (4 + size / 2) * torch.finfo(x.dtype).eps
 
 
+Batch = tuple[int, ...]  # the leading dims of a tensor of points
+Numbers = Any  # a number, nested lists of numbers, or a tensor
 HALF = (torch.float16, torch.bfloat16)
 LANDING = 2
 ACTIVE = 4 * LANDING
@@ -122,7 +124,7 @@ class ConstraintSet(nn.Module, ABC):
             f"{self!r} does not depend on a context, but one was given. Leave it out, or use ib.Implicit(..., eq(p, c))."
         )
 
-    def _sample(self, batch: tuple[int, ...], **how) -> Tensor:
+    def _sample(self, batch: Batch, generator: torch.Generator | None, dtype: torch.dtype, device: torch.device) -> Tensor:
         raise NotImplementedError(f"{self!r} does not define sample: write _sample(batch, generator, dtype, device).")
 
     # --- what a user calls -------------------------------------------------------------------------------
@@ -187,7 +189,9 @@ class ConstraintSet(nn.Module, ABC):
         """|x - P_M(x)|."""
         return norm(self._flat(x - self.project(x)))
 
-    def sample(self, *batch: int, generator=None, dtype=None, device=None) -> Tensor:
+    def sample(
+        self, *batch: int, generator: torch.Generator | None = None, dtype: torch.dtype | None = None, device: Any = None
+    ) -> Tensor:
         """Points of M of shape (*batch, *shape): uniform where M is compact and a closed form exists."""
         like = torch.empty(0, dtype=dtype or torch.get_default_dtype(), device=device)
         with full_precision(like):
@@ -237,7 +241,7 @@ class ConstraintSet(nn.Module, ABC):
             return value
         return self._derived((name, towards), x, (name,), lambda: rounded(value, x.dtype, towards))
 
-    def _derived(self, key, x: Tensor, names: tuple[str, ...], compute: Callable[[], Any]) -> Any:
+    def _derived(self, key: Any, x: Tensor, names: tuple[str, ...], compute: Callable[[], Any]) -> Any:
         """compute(), which may use the parameters `names` and x's dtype and device, and nothing else of x.
 
         In eager mode the result is kept while those parameters are constants; what may change, because it is learnable or
@@ -259,7 +263,7 @@ class ConstraintSet(nn.Module, ABC):
     def __getstate__(self):
         return {k: v for k, v in self.__dict__.items() if k != "_kept"}
 
-    def _constant(self, name: str, value, dims: int | None = None, finite: bool = True) -> Tensor:
+    def _constant(self, name: str, value: Any, dims: int | None = None, finite: bool = True) -> Tensor:
         """Keep a parameter of the set: an nn.Parameter stays learnable, a tensor keeps its graph, a number is exact.
 
         All but the last `dims` dims are batch dims: each row of points has a set of its own.
@@ -297,7 +301,7 @@ class ConstraintSet(nn.Module, ABC):
         if looking(ok) and not bool(ok.all()):
             raise ValueError(message())
 
-    def _apply(self, fn, recurse=True):
+    def _apply(self, fn: Any, recurse: bool = True):
         """Casts of the surrounding model leave the set's parameters at float32 or better."""
         learned = {k: t.data for k, t in self._parameters.items() if t is not None}
         fixed = dict(self._buffers)
@@ -317,11 +321,13 @@ class ConstraintSet(nn.Module, ABC):
         if self._parameters and eager() and all(p is None or p.device.type == "cpu" for p in self._parameters.values()):
             self._validate()
 
-    def _save_to_state_dict(self, destination, prefix, keep_vars):
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         keep_note(self, destination, prefix)
 
-    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+    def _load_from_state_dict(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any
+    ):
         """Weights that were kept with other constants of the set load, with a warning."""
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
         compare_note(self, prefix, local_metadata)
@@ -456,7 +462,7 @@ def joint_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(torch.broadcast_shapes(*shapes))
 
 
-def check_size(who: str, *sizes) -> None:
+def check_size(who: str, *sizes: Any) -> None:
     """Raise unless every size is a whole number."""
     for n in sizes:
         if not isinstance(n, int) or isinstance(n, bool):

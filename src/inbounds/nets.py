@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from .sets.depends import bound
 from .steps import Projection, Step
 
 
-def _require_step(step, name: str) -> None:
+def _require_step(step: Any, name: str) -> None:
     if isinstance(step, ConstraintSet):
         raise TypeError(f"{name} needs a step, got the set {step!r}. Write {name}(..., Projection({step!r})).")
     if not isinstance(step, Step):
@@ -54,14 +54,14 @@ class IAA(nn.Module):
         self.step, self.head, self.project_input = step, head, project_input
         self.dt = nn.Parameter(torch.full((len(self.blocks),), float(dt)))
 
-    def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+    def forward(self, x: Tensor, *context: Any, **keywords: Any) -> Tensor:
         self = bound(self, x, keywords)
         h = self._start(x)
         for i in range(len(self.blocks)):
             h = self._layer(i, h, context, keywords)
         return h
 
-    def states(self, x: Tensor, *context, **keywords) -> list[Tensor]:
+    def states(self, x: Tensor, *context: Any, **keywords: Any) -> list[Tensor]:
         """h0, h1, ..., the last of which is forward(x)."""
         self = bound(self, x, keywords)
         states = [self._start(x)]
@@ -74,7 +74,7 @@ class IAA(nn.Module):
         require_finite(x, lambda: f"IAA on {self.step.M!r}")
         return self.step.M.project(x) if self.project_input else x.to(working_dtype(x))
 
-    def _layer(self, i: int, h: Tensor, context: tuple, keywords: dict) -> Tensor:
+    def _layer(self, i: int, h: Tensor, context: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
         u = self.blocks[i](in_dtype_of(self.blocks[i], h), *context, **keywords)
         u = u.to(torch.promote_types(u.dtype, h.dtype))
         if self.head is None or i + 1 < len(self.blocks):
@@ -116,7 +116,7 @@ class FAA(nn.Module):
         else:
             self.register_buffer("point", point)
 
-    def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+    def forward(self, x: Tensor, *context: Any, **keywords: Any) -> Tensor:
         self = bound(self, x, keywords)
         if isinstance(x, Tensor) and x.dtype.is_floating_point:
             require_finite(x, lambda: f"FAA on {self.step.M!r}")
@@ -163,7 +163,9 @@ class ProjectedODE(nn.Module):
         "rk4": (((0.0, 0.0), (0.5, 0.5), (0.5, 0.5), (1.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
     }
 
-    def __init__(self, field: nn.Module, M: ConstraintSet, horizon=1.0, steps: int = 20, method: str = "heun", time: bool = True):
+    def __init__(
+        self, field: nn.Module, M: ConstraintSet, horizon: float = 1.0, steps: int = 20, method: str = "heun", time: bool = True
+    ):
         super().__init__()
         if not isinstance(field, nn.Module):
             raise TypeError(
@@ -180,14 +182,14 @@ class ProjectedODE(nn.Module):
         _require_arguments(field, time)
         self.field, self.M, self.horizon, self.steps, self.method, self.time = field, M, float(horizon), steps, method, time
 
-    def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+    def forward(self, x: Tensor, *context: Any, **keywords: Any) -> Tensor:
         self = bound(self, x, keywords)
         x = self._start(x)
         for i in range(self.steps):
             x = self._advance(i, x, context, keywords)
         return x
 
-    def trajectory(self, x: Tensor, *context, **keywords) -> Tensor:
+    def trajectory(self, x: Tensor, *context: Any, **keywords: Any) -> Tensor:
         """Every point, start included: (steps + 1, *batch, *shape)."""
         self = bound(self, x, keywords)
         points = [self._start(x)]
@@ -200,13 +202,13 @@ class ProjectedODE(nn.Module):
         require_finite(x, lambda: f"ProjectedODE on {self.M!r}")
         return self.M.project(x)
 
-    def _velocity(self, t: float, x: Tensor, context: tuple, keywords: dict) -> Tensor:
+    def _velocity(self, t: float, x: Tensor, context: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
         time = (torch.as_tensor(t, dtype=x.dtype, device=x.device),) if self.time else ()
         v = self.field(*(in_dtype_of(self.field, p) for p in (*time, x)), *context, **keywords)
         v = v.reshape(x.shape).to(x.dtype)
         return self.M.tangent(x, v if self.horizon >= 0 else -v)
 
-    def _advance(self, i: int, x: Tensor, context: tuple, keywords: dict) -> Tensor:
+    def _advance(self, i: int, x: Tensor, context: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
         stages, weights = self.METHODS[self.method]
         h = abs(self.horizon) / self.steps
         total, k = torch.zeros_like(x), torch.zeros_like(x)
@@ -235,7 +237,7 @@ class AnchorMixture(nn.Module):
         self.anchors: Tensor
         self.register_buffer("anchors", anchors)
 
-    def forward(self, x: Tensor, *context, **keywords) -> Tensor:
+    def forward(self, x: Tensor, *context: Any, **keywords: Any) -> Tensor:
         return self.read(self.net(x, *context, **keywords))
 
     def read(self, logits: Tensor) -> Tensor:
@@ -257,7 +259,7 @@ class AnchorMixture(nn.Module):
         nearest = [torch.cdist(part, flat, compute_mode=exact).argmin(1) for part in points.split(4_096)]
         return torch.cat(nearest).reshape(y.shape[: y.dim() - self.anchors.dim() + 1])
 
-    def loss(self, x: Tensor, label: Tensor, *context, **keywords) -> Tensor:
+    def loss(self, x: Tensor, label: Tensor, *context: Any, **keywords: Any) -> Tensor:
         """Mean over points of |p - e_label|^2."""
         return simplex_error(self.net(x, *context, **keywords), label).mean()
 
@@ -282,7 +284,7 @@ class MLPBlock(nn.Module):
             layers += [nn.Linear(n, width), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
         self.layers = nn.Sequential(*layers, nn.Linear(width, size_out))
 
-    def forward(self, x: Tensor, *context, key_padding_mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, *context: Any, key_padding_mask: Tensor | None = None) -> Tensor:
         if context:
             raise TypeError(
                 f"MLPBlock works on each point alone and takes no context, got {len(context)} more argument(s). Concatenate the "

@@ -43,7 +43,7 @@ class RayScaling(Step):
             raise ValueError(f"RayScaling asked for a center strictly inside {M!r}, got one on its boundary or outside.")
         self.register_buffer("center", c, persistent=False)
 
-    def forward(self, x, u):
+    def forward(self, x: Tensor | None, u: Tensor) -> Tensor:
         u = self.shaped(u, self.M.shape)
         u = u.to(working_dtype(u))
         c = self.center.to(u.dtype)

@@ -55,7 +55,7 @@ class Projection(Step):
         super().__init__(M, ConstraintSet, "set", "Projection")
         self.size = math.prod(M.shape)
 
-    def forward(self, x, u):
+    def forward(self, x: Tensor | None, u: Tensor) -> Tensor:
         u = self.shaped(u, self.M.shape)
         return self.M.project(u if x is None else x + u)
 
@@ -69,7 +69,7 @@ class Exponential(Step):
         super().__init__(M, Manifold, "Manifold (no boundary)", "Projection")
         self.size = math.prod(M.shape)
 
-    def forward(self, x, u):
+    def forward(self, x: Tensor | None, u: Tensor) -> Tensor:
         u = self.shaped(u, self.M.shape)
         u = u.to(working_dtype(u))
         x = self.M.origin(u).expand_as(u) if x is None else x
@@ -87,7 +87,7 @@ class GroupExponential(Step):
             raise ValueError(f'GroupExponential asked for side "left" or "right", got {side!r}.')
         self.size, self.side = M.dim, side
 
-    def forward(self, x, u):
+    def forward(self, x: Tensor | None, u: Tensor) -> Tensor:
         g = self.M.group_exp(self.shaped(u, (self.size,)))
         if x is None:
             return self.M.refine(g)

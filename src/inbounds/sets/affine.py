@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import Manifold, eager, sized, skin, working_dtype
+from ..core import Manifold, Numbers, eager, sized, skin, working_dtype
 from ..kernels.vectors import norm
 
 
@@ -16,7 +16,7 @@ class Affine(Manifold):
     A: Tensor
     b: Tensor
 
-    def __init__(self, A, b):
+    def __init__(self, A: Numbers, b: Numbers):
         super().__init__()
         a, c = self._constant("A", A, dims=2), self._constant("b", b, dims=1)
         if a.dim() < 2 or c.dim() < 1 or a.shape[-2] != c.shape[-1]:
@@ -55,7 +55,7 @@ class Affine(Manifold):
             y = y - times(inverse, times(A, y) if linear else times(A, y) - b)
         return y.to(x.dtype)
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         """x where it solves the equations up to rounding, which A^+ would only blow up by cond(A); else three corrections."""
         y = self._correct(x, 3)  # the first step cancels |x|
         A, b, _ = self._parts(x)
@@ -64,31 +64,33 @@ class Affine(Manifold):
         solved = ((times(A, fixed) - b).abs() <= rounding).all(-1, keepdim=True)
         return y - torch.where(solved, (y - x).detach(), 0.0)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return times(self._cast("A", x), x) - self._cast("b", x), x[..., :0]
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         return self._correct(v, 2, linear=True)
 
-    def _exp(self, x, v):
+    def _exp(self, x: Tensor, v: Tensor) -> Tensor:
         return x + v
 
-    def _log(self, x, y):
+    def _log(self, x: Tensor, y: Tensor) -> Tensor:
         return y - x
 
-    def _refine(self, x):
+    def _refine(self, x: Tensor) -> Tensor:
         return self._correct(x, 1)
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         return (norm(self._cast("A", x)) * norm(x)[..., None] + self._cast("b", x).abs()).amax(-1)
 
-    def origin(self, like):
+    def origin(self, like: Tensor) -> Tensor:
         return self.project(torch.zeros(self.shape, dtype=working_dtype(like), device=like.device))
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         return self._project(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{sized(self.A)}, {sized(self.b)}"
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, joint_shape, rounded, sized
+from ..core import ConstraintSet, Numbers, joint_shape, rounded, sized
 
 
 class Box(ConstraintSet):
@@ -19,7 +19,7 @@ class Box(ConstraintSet):
     low: Tensor
     high: Tensor
 
-    def __init__(self, low, high):
+    def __init__(self, low: Numbers, high: Numbers):
         super().__init__()
         a, b = self._constant("low", low, dims=1, finite=False), self._constant("high", high, dims=1, finite=False)
         if a.dim() and b.dim() and a.shape[-1] != b.shape[-1]:
@@ -30,7 +30,7 @@ class Box(ConstraintSet):
         self.shape = (n[-1],)
         self._validate()
 
-    def _validate(self):
+    def _validate(self) -> None:
         a, b = self.low, self.high
 
         def got() -> str:
@@ -42,20 +42,22 @@ class Box(ConstraintSet):
     def _bounds(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return bounds_inwards(self, x)
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         low, high = self._bounds(x)
         return torch.clamp(x, low, high)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         low, high = self._bounds(x)
         return x[..., :0], torch.cat([low - x, x - high], -1)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         low, high = self._bounds(x)
         v = torch.where(x <= low, v.clamp(min=0), v)
         return torch.where(x >= high, v.clamp(max=0), v)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Uniform between finite bounds; exponential from a single one; normal where there is none."""
         like = torch.empty(0, dtype=dtype, device=device)
         low, high = self._bounds(like)
@@ -67,7 +69,7 @@ class Box(ConstraintSet):
         half = torch.where(below, a + tail.abs(), torch.where(above, b - tail.abs(), tail))
         return self._project(torch.where(below & above, a + u * (b - a), half))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{sized(self.low)}, {sized(self.high)}"
 
 

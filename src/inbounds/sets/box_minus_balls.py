@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, direction, eager, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, direction, eager, skin
 from ..kernels.vectors import norm, unit
 from .box import bounds_inwards
 from .free_space import FLOAT32, cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
@@ -24,7 +24,7 @@ class BoxMinusBalls(ConstraintSet):
     centers: Tensor
     radii: Tensor
 
-    def __init__(self, low, high, centers, radii):
+    def __init__(self, low: Numbers, high: Numbers, centers: Numbers, radii: Numbers):
         super().__init__()
         a, b = self._constant("low", low, dims=1), self._constant("high", high, dims=1)
         c, r = self._constant("centers", centers, dims=2), self._constant("radii", radii, dims=1)
@@ -51,7 +51,7 @@ class BoxMinusBalls(ConstraintSet):
                 free, lambda: "BoxMinusBalls asked for a non-empty free space, the balls cover the box. Shrink the radii."
             )
 
-    def _validate(self):
+    def _validate(self) -> None:
         a, b, r = self.low, self.high, self.radii
         self._require(a < b, lambda: f"BoxMinusBalls asked for low < high, got low={a.tolist()}, high={b.tolist()}.")
         self._require(r >= 0, lambda: f"BoxMinusBalls asked for radii >= 0 (0 = absent), got {r.tolist()}.")
@@ -90,7 +90,7 @@ class BoxMinusBalls(ConstraintSet):
         off = ~torch.eye(r.shape[-1], dtype=torch.bool, device=r.device)
         return bool(inside) and bool((gap[..., off] >= 0).all())
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         low, high, c, r, tol = self._parts(x)
         q = torch.clamp(x, low, high)
         if not c.shape[-2]:
@@ -147,16 +147,16 @@ class BoxMinusBalls(ConstraintSet):
         p = torch.where(real[..., None], p, low[..., None, :]).to(x.dtype)
         return p, real & self._allowed(p, x, precision)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         low, high, c, r, _ = self._parts(x)
         parts = [low - x, x - high, r - norm(x[..., None, :] - c)]
         batch = torch.broadcast_shapes(*(p.shape[:-1] for p in parts))
         return x[..., :0].expand(*batch, 0), torch.cat([p.expand(*batch, p.shape[-1]) for p in parts], -1)
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         return self._parts(x)[-1][..., 0] / skin(x, self.shape[0])
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         low, high, c, r, tol = self._parts(x)
         u, length = direction(x[..., None, :] - c)
         touching = (length[..., 0] <= r + ACTIVE * tol) & (r > 0)
@@ -172,7 +172,9 @@ class BoxMinusBalls(ConstraintSet):
         v = torch.where(x <= low, v.clamp(min=0), v)
         return torch.where(x >= high, v.clamp(max=0), v)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Uniform, by rejection."""
         like = torch.empty(0, dtype=dtype, device=device)
         low, high, *_ = self._parts(like)
@@ -184,7 +186,7 @@ class BoxMinusBalls(ConstraintSet):
 
         return sample_free(draw, lambda x: self._allowed(x[..., None, :], x), self._project)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return ", ".join(f"<{'x'.join(map(str, t.shape))}>" for t in (self.low, self.high, self.centers, self.radii))
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, check_size, shown, sized
+from ..core import ConstraintSet, Numbers, check_size, shown, sized
 from ..kernels.capped import capped
 from .polytope import nearest_point
 
@@ -17,7 +17,7 @@ class CappedSimplex(ConstraintSet):
     cap: Tensor
     total: Tensor
 
-    def __init__(self, n: int, cap, total=1.0):
+    def __init__(self, n: int, cap: Numbers, total: Numbers = 1.0):
         super().__init__()
         check_size("CappedSimplex", n)
         if n < 1:
@@ -45,20 +45,20 @@ class CappedSimplex(ConstraintSet):
         cap = self._cast("cap", x)
         return (cap if cap.dim() else cap[None]), self._cast("total", x)[..., None]
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         return capped(torch.where(torch.isfinite(x), x, 0.0), *self._parts(x))
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         cap, total = self._parts(x)
         off = (x.double().sum(-1, keepdim=True) - total).to(x.dtype)
         over = torch.cat(torch.broadcast_tensors(-x, x - cap), -1)
         batch = torch.broadcast_shapes(off.shape[:-1], over.shape[:-1])
         return off.expand(*batch, 1), over.expand(*batch, over.shape[-1])
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         return self._parts(x)[1][..., 0].clamp(min=torch.finfo(x.dtype).tiny)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         """Sum 0, >= 0 where x = 0, <= 0 where x = cap."""
         cap, total = self._parts(x)
         n, dtype, tol = self.shape[0], x.dtype, 16 * torch.finfo(x.dtype).eps
@@ -72,12 +72,14 @@ class CappedSimplex(ConstraintSet):
         w, _ = nearest_point(v, torch.cat([-eye, eye]), b, ones, zero, eye[:0, :0], 0, torch.finfo(torch.float64).eps, 0.0)
         return w.to(dtype).reshape(batch)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Projected: a uniform point of the simplex, moved to the caps."""
         u = torch.rand(*batch, *self.shape, generator=generator, dtype=dtype, device=device)
         e = -torch.log1p(-u)
         return self._project(e / e.sum(-1, keepdim=True).clamp(min=torch.finfo(dtype).tiny) * self._parts(e)[1])
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         cap = shown("cap", self.cap) if self.cap.numel() == 1 else f", cap={sized(self.cap)}"
         return f"{self.shape[0]}" + cap + shown("total", self.total, 1.0)

@@ -38,7 +38,7 @@ class Correlation(SolvedSet):
     def _positive(self, z: Tensor, rows: Tensor) -> Tensor:
         return positive_part(sym(z.reshape(-1, *self.shape))).reshape(z.shape)
 
-    def _nearest(self, x):
+    def _nearest(self, x: Tensor):
         batch, (y, _, _, status, _) = self._answer(x)
         return self._clean(y.reshape(*batch, *self.shape), x.dtype), status.reshape(batch)
 
@@ -50,7 +50,7 @@ class Correlation(SolvedSet):
         share = 2 * max(4, self.n) * torch.finfo(dtype).eps * y.detach().abs().sum(-1).amax(-1)[..., None, None]
         return torch.where(eye > 0, 1.0 + 0.0 * y, (1 - share) * y).to(dtype)
 
-    def _solve(self, x):
+    def _solve(self, x: Tensor):
         batch, (y, m, gap, status, count) = self._answer(x)
         point = self._clean(y.reshape(*batch, *self.shape), x.dtype)
         finite = torch.isfinite(self._flat(x)).all(-1)
@@ -66,11 +66,11 @@ class Correlation(SolvedSet):
             count.reshape(batch),
         )
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         eq, ineq = symmetry_residuals(x)
         return torch.cat([eq, x.diagonal(dim1=-2, dim2=-1) - 1], -1), ineq
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         """Symmetric, 0 on the diagonal, >= 0 on the null space of x: the cone of PSD at x, cut by the planes."""
         batch = torch.broadcast_shapes(x.shape, v.shape)[:-2]
         flat = sym(v.double()).expand(*batch, *self.shape).reshape(-1, self.n * self.n)
@@ -84,9 +84,11 @@ class Correlation(SolvedSet):
         y = nearest_on_planes(cone, flat, A, A.new_zeros(self.n), repr(self))[0].reshape(*batch, *self.shape)
         return (y - torch.diag_embed(y.diagonal(dim1=-2, dim2=-1))).to(x.dtype)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         g = torch.randn(*batch, self.n, self.n, generator=generator, dtype=torch.float64, device=device)
         return self._clean(g @ g.mT, dtype)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.n}"

@@ -61,7 +61,7 @@ class Depends(ConstraintSet):
         return f"Depends({type(self.module).__name__}{name})"
 
 
-def bound(net: Net, x: Tensor, keywords: dict) -> Net:
+def bound(net: Net, x: Tensor, keywords: dict[str, Any]) -> Net:
     """The network with the set that belongs to its input in the place of Depends; the network itself if it has none."""
     step = getattr(net, "step", None)
     M = step.M if step is not None else getattr(net, "M", None)

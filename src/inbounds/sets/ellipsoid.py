@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, sized, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, sized, skin
 from ..kernels.vectors import norm
 
 STEPS = 12  # of Newton's method: axes in the ratio 1e4 need nine
@@ -22,7 +23,7 @@ class Ellipsoid(ConstraintSet):
     semi_axes: Tensor
     center: Tensor
 
-    def __init__(self, semi_axes, center=None):
+    def __init__(self, semi_axes: Any, center: Numbers = None):
         super().__init__()
         a = self._constant("semi_axes", semi_axes)
         if a.dim() < 1:
@@ -41,7 +42,7 @@ class Ellipsoid(ConstraintSet):
         a, c = self._cast("semi_axes", x).double(), self._cast("center", x).double()
         return a, c, skin(x, self.shape[0]) * (1 + (c.abs() / a).amax(-1, keepdim=True))
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         a, c, tol = self._parts(x)
         d = x.double() - c
         d = torch.where(torch.isfinite(d), d, 0.0)
@@ -56,17 +57,17 @@ class Ellipsoid(ConstraintSet):
         y = c + q.square() * away / (q.square() + t)
         return torch.where(outside, y, x.double()).to(x.dtype)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         a, c, _ = self._parts(x)
         return x[..., :0].expand(*torch.broadcast_shapes(x.shape, a.shape)[:-1], 0), (norm((x.double() - c) / a) - 1)[
             ..., None
         ].to(x.dtype)
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         a, c, _ = self._parts(x)
         return (1 + (c.abs() / a).amax(-1)).to(x.dtype)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         a, c, tol = self._parts(x)
         w = (x.double() - c) / a
         size = norm(w)[..., None]
@@ -75,7 +76,9 @@ class Ellipsoid(ConstraintSet):
         outward = (n * v.double()).sum(-1, keepdim=True).clamp(min=0)
         return torch.where(size >= 1 - ACTIVE * tol, v.double() - outward * n, v.double()).to(x.dtype)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Uniform."""
         n = self.shape[0]
         u = torch.randn(*batch, n, generator=generator, dtype=dtype, device=device)
@@ -83,7 +86,7 @@ class Ellipsoid(ConstraintSet):
         a, c, _ = self._parts(u)
         return self._project((c + a * (share * u / norm(u).clamp(min=1e-30)[..., None]).double()).to(dtype))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return sized(self.semi_axes) + ("" if self.centered else f", center={sized(self.center)}")
 
 

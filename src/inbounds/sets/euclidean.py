@@ -21,48 +21,50 @@ class Euclidean(LieGroup):
         self.shape = tuple(shape)
         self.dim = math.prod(shape)
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         return x
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         none = self._flat(x)[..., :0]
         return none, none
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         return v + torch.zeros_like(x)
 
-    def _exp(self, x, v):
+    def _exp(self, x: Tensor, v: Tensor) -> Tensor:
         return x + v
 
-    def _log(self, x, y):
+    def _log(self, x: Tensor, y: Tensor) -> Tensor:
         return y - x
 
-    def _refine(self, x):
+    def _refine(self, x: Tensor) -> Tensor:
         return x
 
-    def origin(self, like):
+    def origin(self, like: Tensor) -> Tensor:
         return torch.zeros(self.shape, dtype=working_dtype(like), device=like.device)
 
-    def hat(self, c):
+    def hat(self, c: Tensor) -> Tensor:
         return c.reshape(c.shape[:-1] + self.shape)
 
-    def vee(self, A):
+    def vee(self, A: Tensor) -> Tensor:
         return self._flat(A)
 
-    def _group_exp(self, c):
+    def _group_exp(self, c: Tensor) -> Tensor:
         return self.hat(c)
 
-    def _group_log(self, g):
+    def _group_log(self, g: Tensor) -> Tensor:
         return self.vee(g)
 
-    def _compose(self, g, h):
+    def _compose(self, g: Tensor, h: Tensor) -> Tensor:
         return g + h
 
-    def _inverse(self, g):
+    def _inverse(self, g: Tensor) -> Tensor:
         return -g
 
-    def _sample(self, batch, generator, dtype, device) -> Tensor:
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         return torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return ", ".join(map(str, self.shape))

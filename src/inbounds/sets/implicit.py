@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -117,7 +118,8 @@ class Implicit(SolvedSet):
                     f"Implicit asked for {name} to return a number or a vector for one point of shape {self.shape}, got shape "
                     f"{tuple(value.shape)}. Flatten it: {name}=lambda p: f(p).flatten(). Batches are made inside, by vmap."
                 )
-            if not value.requires_grad or torch.autograd.grad(value.sum(), point, allow_unused=True)[0] is None:
+            slope: Tensor | None = torch.autograd.grad(value.sum(), point, allow_unused=True)[0] if value.requires_grad else None
+            if slope is None:
                 raise ValueError(
                     f"Implicit asked for {name} to be a differentiable function of the point, got one that does not depend on it "
                     f"(or leaves torch, by .item(), numpy or rounding). Write it with torch operations on p."
@@ -197,7 +199,7 @@ class Implicit(SolvedSet):
             answer = nearest_implicit(rows.detach(), self._constraints(context), self.restarts, torch.finfo(x.dtype).eps)
         return batch, rows, context, answer
 
-    def _nearest(self, x):
+    def _nearest(self, x: Tensor):
         batch, rows, context, a = self._answer(x)
         y = a.y
         if torch.is_grad_enabled():
@@ -221,7 +223,7 @@ class Implicit(SolvedSet):
         active = a.active & (a.status != NOT_CONVERGED)[:, None]
         return Link.apply(x, push, free, a.y, H, J / slope[:, :, None], slope, active)  # pyright: ignore[reportReturnType]
 
-    def _solve(self, x):
+    def _solve(self, x: Tensor):
         batch, rows, _, a = self._answer(x)
         k = sum(self.counts)
         point = torch.where(torch.isfinite(rows).all(1, keepdim=True), a.y, math.nan)
@@ -236,7 +238,7 @@ class Implicit(SolvedSet):
         )
 
     # --- the rest of the contract ------------------------------------------------------------------------
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         batch, rows, context = self._rows(x)
         c = self._values(rows, context).to(x.dtype).reshape(*batch, sum(self.counts))
         return c[..., : self.counts[0]], c[..., self.counts[0] :]
@@ -250,13 +252,13 @@ class Implicit(SolvedSet):
             J = derivatives(c, y, create=create)
         return (c, J) if create else (c.detach(), J.detach())
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         batch, rows, context = self._rows(x.detach())
         _, J = self._jacobian(rows, None if context is None else context.detach())
         slope = torch.where(torch.isfinite(J), J, 0.0).norm(dim=2).amax(1).detach()
         return (slope * (rows.norm(dim=1) + 1)).to(x.dtype).reshape(batch)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         batch, rows, context = self._rows(x)
         p, eps = self.counts[0], torch.finfo(x.dtype).eps
         c, J = (t.double() for t in self._jacobian(rows, context))
@@ -268,12 +270,14 @@ class Implicit(SolvedSet):
         w, _ = nearest_point(u, N[:, p:], zero, N[:, :p], N.new_zeros(len(u), p), N.new_zeros(0, 0), fine=0, eps=eps, land=0.0)
         return w.to(x.dtype).reshape(*batch, *self.shape)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         z = torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device)
         with torch.no_grad():
             return self._project(z)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         shape = self.shape[0] if len(self.shape) == 1 else self.shape
         parts = [f"{self.counts[0]} equations"] if self.eq is not None else []
         parts += [f"{self.counts[1]} inequalities"] if self.ineq is not None else []
@@ -289,12 +293,12 @@ class Link(torch.autograd.Function):
     """The point y, with the derivative of the conditions y - x + push = 0, free_A = 0. Differentiating twice raises."""
 
     @staticmethod
-    def forward(ctx, x, push, free, y, H, N, slope, active):
+    def forward(ctx: Any, x: Tensor, push: Tensor, free: Tensor, y: Tensor, H: Tensor, N: Tensor, slope: Tensor, active: Tensor):
         ctx.save_for_backward(H, N, slope, active)
         return y.clone()
 
     @staticmethod
-    def backward(ctx, g):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx: Any, g: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         refuse_second_derivatives()
         H, N, slope, active = ctx.saved_tensors
         v, m = redundant_kkt(H, N, active, g)

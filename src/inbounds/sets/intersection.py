@@ -58,29 +58,31 @@ class Intersection(SolvedSet):
         assert isinstance(self.way, SolvedSet)
         return self.way
 
-    def _nearest(self, x):
+    def _nearest(self, x: Tensor):
         return self._worker()._nearest(x)
 
-    def _solve(self, x):
+    def _solve(self, x: Tensor):
         return self._worker()._solve(x)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         both = [s.residuals(x) for s in self.sets]
         batch = torch.broadcast_shapes(*(r.shape[:-1] for pair in both for r in pair))
         eq, ineq = (torch.cat([pair[i].expand(*batch, pair[i].shape[-1]) for pair in both], -1) for i in (0, 1))
         return eq, ineq
 
-    def _violation(self, x):
-        return sum(s.violation(x) for s in self.sets)
+    def _violation(self, x: Tensor) -> Tensor:
+        return torch.stack(torch.broadcast_tensors(*(s.violation(x) for s in self.sets))).sum(0)
 
-    def _contains(self, x, tol):
+    def _contains(self, x: Tensor, tol: float | None) -> Tensor:
         """Every member contains the point."""
         return torch.stack(torch.broadcast_tensors(*(s.contains(x, tol) for s in self.sets))).all(0)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         return self._worker()._tangent(x, v)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Projected samples of the first member: not uniform."""
         if isinstance(self.way, Polytope):
             return self.way._sample(batch, generator, dtype, device)

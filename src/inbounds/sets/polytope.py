@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from ..core import eager, sized
+from ..core import Batch, Numbers, eager, sized
 from ..kernels.vectors import norm
 from ..solvers import FLAT, NOT_CONVERGED, Solution
 from ..solvers.faces import on_these_faces
@@ -34,7 +35,17 @@ class Polytope(SolvedSet):
     high: Tensor
     weight: Tensor
 
-    def __init__(self, A=None, b=None, E=None, f=None, low=None, high=None, weight=None, on_fail: str = "raise"):
+    def __init__(
+        self,
+        A: Numbers = None,
+        b: Numbers = None,
+        E: Numbers = None,
+        f: Numbers = None,
+        low: Numbers = None,
+        high: Numbers = None,
+        weight: Numbers = None,
+        on_fail: str = "raise",
+    ):
         super().__init__(on_fail)
         given = {"A": A, "b": b, "E": E, "f": f, "low": low, "high": high, "weight": weight}
         self._given_names = [k for k, v in given.items() if v is not None]
@@ -169,12 +180,12 @@ class Polytope(SolvedSet):
         return batch, rows, fine
 
     # --- projection --------------------------------------------------------------------------------------
-    def _nearest(self, x):
+    def _nearest(self, x: Tensor):
         batch, rows, fine = self._problem(x)
         y, status = nearest_point(*rows, fine=fine, eps=torch.finfo(x.dtype).eps, land=LAND + self.shape[0] / 32)
         return y.to(x.dtype).reshape(*batch, *self.shape), status.reshape(batch)
 
-    def _solve(self, x):
+    def _solve(self, x: Tensor):
         batch, rows, fine = self._problem(x)
         eps = torch.finfo(x.dtype).eps
         point, l, J, chosen, _, status, count, optimality = nearest_in_polyhedron(
@@ -218,7 +229,7 @@ class Polytope(SolvedSet):
         return (l.new_zeros(len(l), total).scatter(1, at, l), active.new_zeros(len(l), total).scatter(1, at, active))
 
     # --- the rest of the contract ------------------------------------------------------------------------
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """In float64, then rounded: an inequality that holds is not turned by the rounding of a long sum."""
         parts, z = self._parts(x), x.double()
         eq = times(parts["E"], z) - parts["f"]
@@ -234,14 +245,14 @@ class Polytope(SolvedSet):
         """|A_i||x| + |b_i|: what the rounding of A x - b is relative to, (*batch, m)."""
         return norm(A) * norm(z)[..., None] + torch.where(torch.isfinite(b), b.abs(), 0.0)
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         parts, z = self._parts(x), x.double()
         A, b, _ = self._faces(parts)
         units = [self._units(parts, A, b, z), self._units(parts, parts["E"], parts["f"], z)]
         batch = torch.broadcast_shapes(*(u.shape[:-1] for u in units))
         return torch.cat([u.expand(*batch, u.shape[-1]) for u in units], -1).amax(-1).to(x.dtype)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         """The nearest w to v with A_i w <= 0 for the active faces and E w = 0."""
         parts, z = self._parts(x), x.double()
         A, b, _ = self._faces(parts)
@@ -253,17 +264,19 @@ class Polytope(SolvedSet):
         y, _ = nearest_point(*rows, fine=0, eps=torch.finfo(x.dtype).eps, land=0.0)
         return y.to(x.dtype).reshape(*batch, *self.shape)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(self, batch: Batch, generator: torch.Generator | None, dtype: torch.dtype, device: torch.device) -> Tensor:
         like = torch.empty(*batch, *self.shape, dtype=dtype, device=device)
         with torch.no_grad():
             return self._project(hit_and_run(self, like, generator))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         shown = [f"{k}={sized(getattr(self, k))}" if k not in ("A", "b") else sized(getattr(self, k)) for k in self._given_names]
         return ", ".join(shown)
 
 
-def nearest_point(x, A, b, E, f, W, fine: int, eps: float, land: float) -> tuple[Tensor, Tensor]:
+def nearest_point(
+    x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor, fine: int, eps: float, land: float
+) -> tuple[Tensor, Tensor]:
     """The nearest point (R, n) in float64, differentiable in every tensor, and the status (R,)."""
     point, _, J, chosen, Q, status, _, _ = nearest_in_polyhedron(x, A, b, E, f, W, fine, eps, land)
     args = (x, A, b, E, f, W)
@@ -280,7 +293,7 @@ def nearest_point(x, A, b, E, f, W, fine: int, eps: float, land: float) -> tuple
 def hit_and_run(M: Polytope, like: Tensor, generator: torch.Generator | None, steps: int | None = None) -> Tensor:
     """Random lines through the polytope, a uniform point on each in turn; where a line is unbounded, an exponential step."""
     n = M.shape[0]
-    how = {"generator": generator, "device": like.device, "dtype": torch.float64}
+    how: dict[str, Any] = {"generator": generator, "device": like.device, "dtype": torch.float64}
     parts = M._parts(like)
     (A, b, _), E = M._faces(parts), parts["E"]
     inverse = torch.linalg.pinv(E)
@@ -307,5 +320,5 @@ def hit_and_run(M: Polytope, like: Tensor, generator: torch.Generator | None, st
 class Halfspaces(Polytope):
     """{x in R^n : A x <= b}, A (*batch, m, n): m faces of one set. Halfspace(a, b) is a batch of sets with one face."""
 
-    def __init__(self, A, b, on_fail: str = "raise"):
+    def __init__(self, A: Numbers, b: Numbers, on_fail: str = "raise"):
         super().__init__(A=A, b=b, on_fail=on_fail)

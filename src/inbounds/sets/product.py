@@ -17,7 +17,7 @@ class Product(ConstraintSet):
 
     sets: Any  # an nn.ModuleList, which forgets the type of its elements
 
-    def __new__(cls, *sets):
+    def __new__(cls, *sets: Any):
         strongest: type = cls
         if cls is Product and sets:
             if all(isinstance(s, LieGroup) for s in sets):
@@ -60,31 +60,34 @@ class Product(ConstraintSet):
         shares = zip(*(self.split(p) for p in points), strict=True)
         return self.join(*(getattr(s, method)(*share) for s, share in zip(self.sets, shares, strict=True)))
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         return self._map("_project", x)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         both = [s.residuals(p) for s, p in zip(self.sets, self.split(x), strict=True)]
         return torch.cat([b[0] for b in both], -1), torch.cat([b[1] for b in both], -1)
 
-    def _violation(self, x):
-        return sum(s.violation(p) for s, p in zip(self.sets, self.split(x), strict=True))
+    def _violation(self, x: Tensor) -> Tensor:
+        parts = [s.violation(p) for s, p in zip(self.sets, self.split(x), strict=True)]
+        return torch.stack(torch.broadcast_tensors(*parts)).sum(0)
 
-    def _contains(self, x, tol):
+    def _contains(self, x: Tensor, tol: float | None) -> Tensor:
         """Every part contains its share."""
         shares = [s.contains(p, tol) for s, p in zip(self.sets, self.split(x), strict=True)]
         return torch.stack(torch.broadcast_tensors(*shares)).all(0)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         return self._map("tangent", x, v)
 
-    def _uniqueness_margin(self, x):
+    def _uniqueness_margin(self, x: Tensor) -> Tensor:
         return torch.stack([s.uniqueness_margin(p) for s, p in zip(self.sets, self.split(x), strict=True)]).amin(0)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         return self.join(*(s.sample(*batch, generator=generator, dtype=dtype, device=device) for s in self.sets))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"Product({', '.join(map(repr, self.sets))})"
 
 
@@ -93,16 +96,16 @@ class ProductManifold(Product, Manifold):
         super().__init__(*sets)
         self.dim = sum(s.dim for s in sets)
 
-    def _exp(self, x, v):
+    def _exp(self, x: Tensor, v: Tensor) -> Tensor:
         return self._map("_exp", x, v)
 
-    def _log(self, x, y):
+    def _log(self, x: Tensor, y: Tensor) -> Tensor:
         return self._map("_log", x, y)
 
-    def _refine(self, x):
+    def _refine(self, x: Tensor) -> Tensor:
         return self._map("_refine", x)
 
-    def origin(self, like):
+    def origin(self, like: Tensor) -> Tensor:
         return self.join(*(s.origin(like) for s in self.sets))
 
 
@@ -110,20 +113,20 @@ class ProductGroup(ProductManifold, LieGroup):
     def _coordinates(self, c: Tensor) -> tuple[Tensor, ...]:
         return c.split([s.dim for s in self.sets], -1)
 
-    def hat(self, c):
+    def hat(self, c: Tensor) -> Tensor:
         return self.join(*(s.hat(e) for s, e in zip(self.sets, self._coordinates(c), strict=True)))
 
-    def vee(self, A):
+    def vee(self, A: Tensor) -> Tensor:
         return torch.cat([s.vee(p) for s, p in zip(self.sets, self.split(A), strict=True)], -1)
 
-    def _group_exp(self, c):
+    def _group_exp(self, c: Tensor) -> Tensor:
         return self.join(*(s._group_exp(e) for s, e in zip(self.sets, self._coordinates(c), strict=True)))
 
-    def _group_log(self, g):
+    def _group_log(self, g: Tensor) -> Tensor:
         return torch.cat([s._group_log(p) for s, p in zip(self.sets, self.split(g), strict=True)], -1)
 
-    def _compose(self, g, h):
+    def _compose(self, g: Tensor, h: Tensor) -> Tensor:
         return self._map("_compose", g, h)
 
-    def _inverse(self, g):
+    def _inverse(self, g: Tensor) -> Tensor:
         return self._map("_inverse", g)

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, check_size, shown
+from ..core import ConstraintSet, Numbers, check_size, shown
 from ..kernels.spectral import null_projector, positive_part, safe_eigh, sym
 
 
@@ -15,7 +15,7 @@ class PSD(ConstraintSet):
     reach = math.inf
     minimum: Tensor
 
-    def __init__(self, n: int, minimum=0.0):
+    def __init__(self, n: int, minimum: Numbers = 0.0):
         super().__init__()
         check_size("PSD", n)
         if n < 1:
@@ -30,7 +30,7 @@ class PSD(ConstraintSet):
         rise = 4 * max(4, self.n) * torch.finfo(x.dtype).eps * low.abs() if land else 0.0
         return (low + rise) * torch.eye(self.n, dtype=x.dtype, device=x.device)
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         if self._plain:
             return positive_part(sym(x))
         low = self._lifted(x, land=True)
@@ -40,7 +40,7 @@ class PSD(ConstraintSet):
         size = y.detach().abs().amax((-2, -1), keepdim=True)  # adding `low` to large eigenvalues rounds
         return torch.where(least < 0, y + 2 * max(4, self.n) * torch.finfo(x.dtype).eps * size * eye, sym(x))
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self._plain:
             return symmetry_residuals(x)
         eq, ineq = symmetry_residuals(x)
@@ -48,20 +48,22 @@ class PSD(ConstraintSet):
         over = low + ineq
         return eq.expand(*over.shape[:-1], eq.shape[-1]), over
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         """v minus the negative part of its compression to the null space of x."""
         v, null = sym(v), null_projector(sym(x) if self._plain else sym(x - self._lifted(x)))
         return v + positive_part(sym(-(null @ v @ null)))
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Wishart."""
         g = torch.randn(*batch, self.n, self.n, generator=generator, dtype=dtype, device=device)
         return self._project(g @ g.mT / self.n + (0.0 if self._plain else self._lifted(g)))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.n}" + shown("minimum", self.minimum, 0.0)
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         return x.abs().amax((-2, -1))
 
 

@@ -42,33 +42,33 @@ class SE(LieGroup):
         last = torch.cat([last[..., :-1], last[..., -1:] + corner], -1)
         return torch.cat([top, last], -2)
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         R, t = self.split(x)
         return self.join(self.rotation._project(R), t)
 
     def _last_row(self, x: Tensor) -> Tensor:
         return torch.cat([x[..., self.n, : self.n], x[..., self.n, self.n :] - 1], -1)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         eq, none = self.rotation._residuals(self.split(x)[0])
         return torch.cat([eq, self._last_row(x)], -1), none
 
-    def _violation(self, x):
+    def _violation(self, x: Tensor) -> Tensor:
         """|R R^T - I|_F + |det R - 1| + max |last row - (0, .., 0, 1)|, the paper's metric."""
         return self.rotation._violation(self.split(x)[0]) + self._last_row(x).abs().amax(-1)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         (R, _), (vR, vt) = self.split(x), self.split(v)
         return self.join(self.rotation._tangent(R, vR), vt, 0.0)
 
-    def _uniqueness_margin(self, x):
+    def _uniqueness_margin(self, x: Tensor) -> Tensor:
         return self.rotation.uniqueness_margin(self.split(x)[0]) + self._poison(x)[..., 0, 0]
 
-    def _exp(self, x, v):
+    def _exp(self, x: Tensor, v: Tensor) -> Tensor:
         (R, t), (vR, vt) = self.split(x), self.split(v)
         return self.join(self.rotation._exp(R, vR), t + vt)
 
-    def _log(self, x, y):
+    def _log(self, x: Tensor, y: Tensor) -> Tensor:
         (R, t), (S, s) = self.split(x), self.split(y)
         return self.join(self.rotation._log(R, S), s - t, 0.0)
 
@@ -77,22 +77,22 @@ class SE(LieGroup):
         x, y = self._enter("angle", x, y)
         return self.rotation.angle(self.split(x)[0], self.split(y)[0])
 
-    def _refine(self, x):
+    def _refine(self, x: Tensor) -> Tensor:
         R, t = self.split(x)
         return self.join(self.rotation._refine(R), t)
 
-    def origin(self, like):
+    def origin(self, like: Tensor) -> Tensor:
         return torch.eye(self.n + 1, dtype=working_dtype(like), device=like.device)
 
-    def hat(self, c):
+    def hat(self, c: Tensor) -> Tensor:
         k = self.rotation.dim
         return self.join(self.rotation.hat(c[..., :k]), c[..., k:, None], 0.0)
 
-    def vee(self, A):
+    def vee(self, A: Tensor) -> Tensor:
         R, t = self.split(A)
         return torch.cat([self.rotation.vee(R), t[..., 0]], -1)
 
-    def _group_exp(self, c):
+    def _group_exp(self, c: Tensor) -> Tensor:
         k = self.rotation.dim
         w, v = c[..., :k], c[..., k:]
         if self.n == 3:
@@ -108,7 +108,7 @@ class SE(LieGroup):
         R, t = self.split(matrix_exp(self.hat(torch.cat([w, v / size], -1))))
         return self.join(R, t * size[..., None])
 
-    def _group_log(self, g):
+    def _group_log(self, g: Tensor) -> Tensor:
         if self.n == 3:
             return se3_log(g)
         if self.n > 3:
@@ -122,17 +122,19 @@ class SE(LieGroup):
         side = torch.stack([v[..., 1], -v[..., 0]], -1)
         return torch.cat([w, c1 / (2 * c2) * v + 0.5 * w * side], -1)
 
-    def _compose(self, g, h):
+    def _compose(self, g: Tensor, h: Tensor) -> Tensor:
         return g @ h
 
-    def _inverse(self, g):
+    def _inverse(self, g: Tensor) -> Tensor:
         R, t = self.split(g)
         return self.join(R.mT, -(R.mT @ t))
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Haar rotations, standard normal translations."""
         R = self.rotation._sample(batch, generator, dtype, device)
         return self.join(R, torch.randn(*batch, self.n, 1, generator=generator, dtype=dtype, device=device))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.n}"

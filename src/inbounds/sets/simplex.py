@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, check_size, shown
+from ..core import ConstraintSet, Numbers, check_size, shown
 from ..kernels.simplex import simplex
 
 
@@ -15,7 +15,7 @@ class Simplex(ConstraintSet):
     reach = math.inf
     total: Tensor
 
-    def __init__(self, n: int, total=1.0):
+    def __init__(self, n: int, total: Numbers = 1.0):
         super().__init__()
         check_size("Simplex", n)
         if n < 1:
@@ -28,28 +28,30 @@ class Simplex(ConstraintSet):
     def _total(self, x: Tensor) -> Tensor:
         return self._cast("total", x)[..., None]
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         return simplex(x) if self._plain else simplex(x / self._total(x)) * self._total(x)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         off = x.sum(-1, keepdim=True) - self._total(x)
         return off, (-x).expand(*off.shape[:-1], self.shape[0])
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         return self._cast("total", x)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         active = x <= 4 * torch.finfo(x.dtype).eps * self._total(x)  # project lands on exact zeros
         level = cone_level(v, active)
         moved = v - level
         return torch.where(active, moved.clamp(min=0), moved)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         u = torch.rand(*batch, *self.shape, generator=generator, dtype=dtype, device=device)
         e = -torch.log1p(-u)
         return self._project(e / e.sum(-1, keepdim=True).clamp(min=torch.finfo(dtype).tiny) * self._total(e))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.shape[0]}" + shown("total", self.total, 1.0)
 
 

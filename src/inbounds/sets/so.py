@@ -32,28 +32,28 @@ class SO(LieGroup):
         self.n, self.shape, self.dim = n, (n, n), n * (n - 1) // 2
         self._constant("basis", _basis(n))
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         if self.n == 2:
             x = 0.5 * x
             c, s = x[..., 0, 0] + x[..., 1, 1], x[..., 1, 0] - x[..., 0, 1]
             return turn(unit(torch.stack([c, s], -1)))
         return nearest_rotation(x) if self.n == 3 else proper_polar(x)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Upper triangle of R R^T - I, then det R - 1."""
         i, j = torch.triu_indices(self.n, self.n, device=x.device)
         gram = x @ x.mT - torch.eye(self.n, dtype=x.dtype, device=x.device)
         return torch.cat([gram[..., i, j], torch.linalg.det(x)[..., None] - 1], -1), x[..., 0, :0]
 
-    def _violation(self, x):
+    def _violation(self, x: Tensor) -> Tensor:
         """|R R^T - I|_F + |det R - 1|, the paper's metric."""
         gram = x @ x.mT - torch.eye(self.n, dtype=x.dtype, device=x.device)
         return gram.flatten(-2).norm(dim=-1) + (torch.linalg.det(x) - 1).abs()
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         return 0.5 * (v - x @ (v.mT @ x))
 
-    def _uniqueness_margin(self, x):
+    def _uniqueness_margin(self, x: Tensor) -> Tensor:
         """(s_{n-1} + sign(det) s_n) / sqrt 2."""
         poison = self._poison(x)
         x = torch.where(poison == 0, x, torch.eye(self.n, dtype=x.dtype, device=x.device))
@@ -61,10 +61,10 @@ class SO(LieGroup):
         sign = torch.linalg.slogdet(x.detach())[0]
         return (s[..., -2] + sign * s[..., -1]) / math.sqrt(2) + poison[..., 0, 0]
 
-    def _exp(self, x, v):
+    def _exp(self, x: Tensor, v: Tensor) -> Tensor:
         return x @ self._group_exp(self.vee(x.mT @ v))
 
-    def _log(self, x, y):
+    def _log(self, x: Tensor, y: Tensor) -> Tensor:
         return x @ self.hat(self._group_log(x.mT @ y))
 
     def angle(self, x: Tensor, y: Tensor) -> Tensor:
@@ -77,29 +77,29 @@ class SO(LieGroup):
         with full_precision(x):
             return norm(self._group_log(x.mT @ y))
 
-    def _refine(self, x):
+    def _refine(self, x: Tensor) -> Tensor:
         return repolish(x, self._project) if self.n > 3 else polish(x)
 
-    def origin(self, like):
+    def origin(self, like: Tensor) -> Tensor:
         return torch.eye(self.n, dtype=working_dtype(like), device=like.device)
 
-    def hat(self, c):
+    def hat(self, c: Tensor) -> Tensor:
         with full_precision(c):
             return (c @ self._cast("basis", c)).unflatten(-1, self.shape)
 
-    def vee(self, A):
+    def vee(self, A: Tensor) -> Tensor:
         """Half of <basis_i, A>: the skew part's coordinates."""
         with full_precision(A):
             return 0.5 * (A.flatten(-2) @ self._cast("basis", A).mT)
 
-    def _group_exp(self, c):
+    def _group_exp(self, c: Tensor) -> Tensor:
         if self.n == 2:
             return turn(torch.cat([torch.cos(c), torch.sin(c)], -1))
         if self.n == 3:
             return so3_exp(shortened(c))
         return matrix_exp(self.hat(shortened(c, longest_exponent(c.dtype))))
 
-    def _group_log(self, g):
+    def _group_log(self, g: Tensor) -> Tensor:
         if self.n == 2:
             return torch.atan2(g[..., 1, 0] - g[..., 0, 1], g[..., 0, 0] + g[..., 1, 1])[..., None]
         if self.n == 3:
@@ -108,19 +108,21 @@ class SO(LieGroup):
             f"{self!r} has no closed-form log; SO(2) and SO(3) have. Here tangent(x, y - x) agrees with it to second order."
         )
 
-    def _compose(self, g, h):
+    def _compose(self, g: Tensor, h: Tensor) -> Tensor:
         return g @ h
 
-    def _inverse(self, g):
+    def _inverse(self, g: Tensor) -> Tensor:
         return g.mT
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Haar measure."""
         q = haar(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
         sign = torch.where(torch.linalg.det(q) < 0, -1.0, 1.0).to(dtype)
         return torch.cat([q[..., :1] * sign[..., None, None], q[..., 1:]], -1)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.n}"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,11 +26,11 @@ class FirstOnly(torch.autograd.Function):
         return y.view_as(y)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
+    def setup_context(ctx: Any, inputs: Any, output: Any):
         pass
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
         refuse_second_derivatives()
         return g
 
@@ -75,7 +76,7 @@ class SolvedSet(ConstraintSet):
         with full_precision(x), torch.no_grad():
             return self._solve(x)
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         y, status = self._nearest(x)
         bad = status > FLAT
         if not eager():

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import Manifold, check_size, direction, shown, working_dtype
+from ..core import Manifold, Numbers, check_size, direction, shown, working_dtype
 from ..kernels.stumpff import stumpff
 from ..kernels.vectors import norm, unit
 
@@ -16,7 +16,7 @@ class Sphere(Manifold):
     radius: Tensor
     spreads_nan = True
 
-    def __init__(self, n: int, radius=1.0):
+    def __init__(self, n: int, radius: Numbers = 1.0):
         super().__init__()
         check_size("Sphere", n)
         if n < 2:
@@ -25,7 +25,7 @@ class Sphere(Manifold):
         self._constant("radius", radius, dims=0)
         self._validate()
 
-    def _validate(self):
+    def _validate(self) -> None:
         r = self.radius
         self._require(r > 0, lambda: f"Sphere asked for radius > 0, got {r.tolist()}. A point is Affine(torch.eye(n), point).")
 
@@ -33,28 +33,28 @@ class Sphere(Manifold):
     def reach(self) -> float:
         return float(self.radius.min())
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         return unit(x) if self.plain else unit(x) * self._cast("radius", x)[..., None]
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(|x|^2 / radius - radius) / 2: zero on M, of slope 1 across it."""
         r = self._cast("radius", x)
         return 0.5 * ((x * x).sum(-1) / r - r)[..., None], x[..., :0]
 
-    def _violation(self, x):
+    def _violation(self, x: Tensor) -> Tensor:
         return (norm(x) - self._cast("radius", x)).abs()
 
-    def _scale(self, x):
+    def _scale(self, x: Tensor) -> Tensor | float:
         return self._cast("radius", x)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         u = x / self._cast("radius", x)[..., None]
         return v - u * (u * v).sum(-1, keepdim=True)
 
-    def _uniqueness_margin(self, x):
+    def _uniqueness_margin(self, x: Tensor) -> Tensor:
         return norm(x)
 
-    def _exp(self, x, v):
+    def _exp(self, x: Tensor, v: Tensor) -> Tensor:
         r = self._cast("radius", x)[..., None]
         u, length = direction(v)
         turn = 2 * math.pi * r
@@ -62,7 +62,7 @@ class Sphere(Manifold):
         c0, c1 = stumpff(((v / r) ** 2).sum(-1, keepdim=True), 1)
         return c0 * x + c1 * v
 
-    def _log(self, x, y):
+    def _log(self, x: Tensor, y: Tensor) -> Tensor:
         r = self._cast("radius", x)[..., None]
         d = y - x
         w = self._tangent(x, d)
@@ -78,17 +78,19 @@ class Sphere(Manifold):
         axis = torch.zeros_like(x).scatter(-1, x.abs().argmin(-1, keepdim=True), 1.0)
         return unit(self._tangent(x, axis))
 
-    def _geodesic_distance(self, x, y):
+    def _geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
         return 2 * self._cast("radius", x) * torch.atan2(norm(y - x), norm(y + x))
 
-    def origin(self, like):
+    def origin(self, like: Tensor) -> Tensor:
         like = torch.zeros(self.shape, dtype=working_dtype(like), device=like.device)
         return self._project(like)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         return self._project(torch.randn(*batch, *self.shape, generator=generator, dtype=dtype, device=device))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return f"{self.shape[0]}" + shown("radius", self.radius, 1.0)
 
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, eager, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, eager, skin
 from ..kernels.vectors import norm, unit
 from .free_space import FLOAT32, cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
 
@@ -20,7 +20,7 @@ class SphereMinusCaps(ConstraintSet):
     centers: Tensor
     angles: Tensor
 
-    def __init__(self, centers, angles):
+    def __init__(self, centers: Numbers, angles: Numbers):
         super().__init__()
         c, a = self._constant("centers", centers, dims=2), self._constant("angles", angles, dims=1)
         if c.dim() < 2 or a.shape[-1:] != c.shape[-2:-1] or c.shape[-1] < 2:
@@ -45,7 +45,7 @@ class SphereMinusCaps(ConstraintSet):
                 lambda: "SphereMinusCaps asked for a non-empty free space, the caps cover the sphere. Shrink the angles.",
             )
 
-    def _validate(self):
+    def _validate(self) -> None:
         c, a = self.centers, self.angles
         self._require((c.abs().amax(-1) > 0) | (a <= 0), lambda: "SphereMinusCaps asked for nonzero centers, got a zero vector.")
         self._require(
@@ -84,7 +84,7 @@ class SphereMinusCaps(ConstraintSet):
         large = 2 * torch.cos(a / 2) - norm(p[..., :, None, :] + u)
         return torch.where(a <= 0, math.inf, torch.where(a <= math.pi / 2, small, large))
 
-    def _project(self, x):
+    def _project(self, x: Tensor) -> Tensor:
         q = unit(x)
         if not self.angles.shape[-1]:
             return q
@@ -132,16 +132,16 @@ class SphereMinusCaps(ConstraintSet):
         p = torch.where(real[..., None], unit(torch.where(real[..., None], p, first)), first).to(x.dtype)
         return p, real & self._allowed(p, x, precision)
 
-    def _residuals(self, x):
+    def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         slack = self._slack(x[..., None, :], x)[..., 0, :]
         eq = 0.5 * ((x * x).sum(-1, keepdim=True) - 1)
         return eq.expand(*slack.shape[:-1], 1), -slack
 
-    def _violation(self, x):
+    def _violation(self, x: Tensor) -> Tensor:
         over = (-self._slack(x[..., None, :], x)[..., 0, :]).clamp(min=0)
         return (norm(x) - 1).abs() + over.norm(dim=-1)
 
-    def _tangent(self, x, v):
+    def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         u, _, tol = self._parts(x)
         v = v - x * (x * v).sum(-1, keepdim=True)
         if not u.shape[-2]:
@@ -152,7 +152,9 @@ class SphereMinusCaps(ConstraintSet):
         touching = self._slack(x[..., None, :], x)[..., 0, :] <= ACTIVE * tol
         return cone_projection(v, normals.expand(*v.shape[:-1], *normals.shape[-2:]), touching)
 
-    def _sample(self, batch, generator, dtype, device):
+    def _sample(
+        self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """Uniform, by rejection."""
         batch = torch.broadcast_shapes(batch, self.centers.shape[:-2], self.angles.shape[:-1])
 
@@ -161,7 +163,7 @@ class SphereMinusCaps(ConstraintSet):
 
         return sample_free(draw, lambda x: self._allowed(x[..., None, :], x), self._project)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         return ", ".join(f"<{'x'.join(map(str, t.shape))}>" for t in (self.centers, self.angles))
 
 
