@@ -55,7 +55,7 @@ test-browser: .venv/dev chromium  ## the report and its planner in a headless Ch
 
 chromium:
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
-	if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; \
+	if [ "$$(id -u)" = 0 ]; then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium chromium-driver; \
 	else echo "make test-browser needs a browser. Write: sudo apt-get install chromium chromium-driver" >&2; exit 1; fi
 
 test-compile: .venv/dev  ## every set through inductor; several minutes
@@ -81,6 +81,7 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	$(BIN)/pyright -p pyright-strict.json
 
 clean:
 	rm -rf .venv .venv-peers .venv-equations
