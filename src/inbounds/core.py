@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from .kernels.derivative import eager, looking
 from .kernels.vectors import norm, unit
 
 
-def full_precision(x: Tensor):
+def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """A context in which matrix products keep x's precision, whatever autocast the caller is in."""
     if x.is_meta or not torch.is_autocast_enabled(x.device.type):
         return nullcontext()
@@ -182,6 +182,7 @@ class ConstraintSet(nn.Module, ABC):
             return self._uniqueness_margin(x)
 
     def retract(self, x: Tensor, v: Tensor) -> Tensor:
+        """The nearest point of M to x + v: a step along v that stays in M."""
         x, v = self._enter("retract", x, v)
         return self.project(x + v)
 
@@ -429,11 +430,13 @@ class LieGroup(Manifold):
             return self._group_log(g)
 
     def compose(self, g: Tensor, h: Tensor) -> Tensor:
+        """The product g h of the group: first h, then g."""
         g, h = self._enter("compose", g, h)
         with full_precision(g):
             return self._compose(g, h)
 
     def inverse(self, g: Tensor) -> Tensor:
+        """The element that undoes g."""
         (g,) = self._enter("inverse", g)
         with full_precision(g):
             return self._inverse(g)

@@ -1,3 +1,5 @@
+"""Solutions of linear equations."""
+
 from __future__ import annotations
 
 import math

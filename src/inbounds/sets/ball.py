@@ -1,3 +1,5 @@
+"""Balls, and how a point outside lands inside of them, rounding included."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Bounds on every coordinate, kept as they are given also in float32."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""A box without open balls: the free space of a robot among round obstacles."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Shares with a total, each with a cap of its own."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The second-order cone."""
+
 from __future__ import annotations
 
 import math

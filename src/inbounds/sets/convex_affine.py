@@ -1,3 +1,5 @@
+"""A convex set cut by linear equations, by Newton's method on the dual problem."""
+
 from __future__ import annotations
 
 import torch

@@ -1,3 +1,5 @@
+"""Correlation matrices."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Sets that depend on the input of a network."""
+
 from __future__ import annotations
 
 import copy

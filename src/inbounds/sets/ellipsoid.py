@@ -1,3 +1,5 @@
+"""Solid ellipsoids."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""All of Euclidean space: no constraint."""
+
 from __future__ import annotations
 
 import math

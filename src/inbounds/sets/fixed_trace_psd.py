@@ -1,3 +1,5 @@
+"""Positive semidefinite matrices of a given trace."""
+
 from __future__ import annotations
 
 import math

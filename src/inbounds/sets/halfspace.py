@@ -1,3 +1,5 @@
+"""One linear inequality, or a batch of them."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Sets that are given by functions: equations and inequalities of one point."""
+
 from __future__ import annotations
 
 import copy

@@ -1,3 +1,5 @@
+"""Points that are in several sets at once."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Linear inequalities, equations and bounds, in any positive definite metric."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Points made of parts, each part in a set of its own."""
+
 from __future__ import annotations
 
 import math
@@ -39,6 +41,7 @@ class Product(ConstraintSet):
 
     @property
     def reach(self) -> float | None:
+        """The smallest reach of a part."""
         parts = [s.reach for s in self.sets]
         return None if any(r is None for r in parts) else min(parts)
 
@@ -47,10 +50,12 @@ class Product(ConstraintSet):
         return all(s.exact for s in self.sets)
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The parts of a point, each in the shape of its own set."""
         parts = x.split(self.sizes, -1)
         return tuple(p.reshape(p.shape[:-1] + s.shape) for p, s in zip(parts, self.sets, strict=True))
 
     def join(self, *parts: Tensor) -> Tensor:
+        """The point that is made of these parts."""
         flat = [s._flat(p) for p, s in zip(parts, self.sets, strict=True)]
         batch = torch.broadcast_shapes(*(p.shape[:-1] for p in flat))
         return torch.cat([p.expand(*batch, p.shape[-1]) for p in flat], -1)
@@ -92,6 +97,8 @@ class Product(ConstraintSet):
 
 
 class ProductManifold(Product, Manifold):
+    """A product of manifolds."""
+
     def __init__(self, *sets: Manifold):
         super().__init__(*sets)
         self.dim = sum(s.dim for s in sets)
@@ -110,6 +117,8 @@ class ProductManifold(Product, Manifold):
 
 
 class ProductGroup(ProductManifold, LieGroup):
+    """A product of Lie groups."""
+
     def _coordinates(self, c: Tensor) -> tuple[Tensor, ...]:
         return c.split([s.dim for s in self.sets], -1)
 

@@ -1,3 +1,5 @@
+"""Positive semidefinite matrices, and those with a smallest eigenvalue."""
+
 from __future__ import annotations
 
 import math
@@ -30,6 +32,12 @@ class PSD(ConstraintSet):
         rise = 4 * max(4, self.n) * torch.finfo(x.dtype).eps * low.abs() if land else 0.0
         return (low + rise) * torch.eye(self.n, dtype=x.dtype, device=x.device)
 
+    def _floor(self, x: Tensor) -> Tensor:
+        """minimum I, and as much higher as rounding and landing put eigenvalues that are at the minimum."""
+        size = x.detach().abs().amax((-2, -1), keepdim=True) + self._cast("minimum", x).detach().abs()[..., None, None]
+        higher = 8 * max(4, self.n) * torch.finfo(x.dtype).eps * size
+        return self._lifted(x) + higher * torch.eye(self.n, dtype=x.dtype, device=x.device)
+
     def _project(self, x: Tensor) -> Tensor:
         if self._plain:
             return positive_part(sym(x))
@@ -50,7 +58,7 @@ class PSD(ConstraintSet):
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         """v minus the negative part of its compression to the null space of x."""
-        v, null = sym(v), null_projector(sym(x) if self._plain else sym(x - self._lifted(x)))
+        v, null = sym(v), null_projector(sym(x) if self._plain else sym(x) - self._floor(x))
         return v + positive_part(sym(-(null @ v @ null)))
 
     def _sample(

@@ -1,3 +1,5 @@
+"""Rigid motions as matrices."""
+
 from __future__ import annotations
 
 import math
@@ -37,6 +39,7 @@ class SE(LieGroup):
         return x[..., : self.n, : self.n], x[..., : self.n, self.n :]
 
     def join(self, R: Tensor, t: Tensor, corner: float = 1.0) -> Tensor:
+        """The matrix of a rotation and a translation."""
         top = torch.cat([R, t], -1)
         last = torch.zeros_like(top[..., :1, :])
         last = torch.cat([last[..., :-1], last[..., -1:] + corner], -1)

@@ -1,3 +1,5 @@
+"""Nonnegative numbers with a total."""
+
 from __future__ import annotations
 
 import math

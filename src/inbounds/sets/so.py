@@ -1,3 +1,5 @@
+"""Rotations as matrices."""
+
 from __future__ import annotations
 
 import math

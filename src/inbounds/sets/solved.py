@@ -1,3 +1,5 @@
+"""What sets share whose projection a solver finds: a status for every row, and what to do where there is no answer."""
+
 from __future__ import annotations
 
 from abc import abstractmethod

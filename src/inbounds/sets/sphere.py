@@ -1,3 +1,5 @@
+"""Spheres."""
+
 from __future__ import annotations
 
 import math
@@ -31,6 +33,7 @@ class Sphere(Manifold):
 
     @property
     def reach(self) -> float:
+        """The smallest radius."""
         return float(self.radius.min())
 
     def _project(self, x: Tensor) -> Tensor:

@@ -1,3 +1,5 @@
+"""The unit sphere without open caps: directions that avoid obstacles."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Matrices with orthonormal columns."""
+
 from __future__ import annotations
 
 import torch
