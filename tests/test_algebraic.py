@@ -271,6 +271,7 @@ def test_points_far_from_all_samples_leave_the_charts():
 
 
 # --- what auto takes ---------------------------------------------------------------------------------------------
+@pytest.mark.nightly
 def test_samples_that_crowd_along_a_curve_of_the_sphere_tell_the_sphere():
     g = torch.Generator().manual_seed(0)
     a = 2 * math.pi * torch.rand(3000, 1, generator=g, dtype=F64) ** 3
@@ -280,6 +281,7 @@ def test_samples_that_crowd_along_a_curve_of_the_sphere_tell_the_sphere():
     assert (M.project(x) - torch.nn.functional.normalize(x, dim=1)).abs().max() < 1e-8
 
 
+@pytest.mark.nightly
 def test_a_disk_with_half_of_the_samples_on_its_rim_is_a_disk():
     s = 1.5 * ib.Ball(2).sample(1000, dtype=F64, generator=torch.Generator().manual_seed(0))
     M = ib.fit(ib.Ball(2).project(s))

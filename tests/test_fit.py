@@ -158,6 +158,7 @@ def test_few_samples_are_enough(name, few):
     assert off(ib.fit(draw(name, few), "algebraic"), name, 0.1) <= 1e-24
 
 
+@pytest.mark.nightly
 def test_support_closure_or_sampled():
     """A cap: its closure is the sphere; the sampled part ends at the rim."""
     x = draw("sphere", 6000)
@@ -184,6 +185,7 @@ def test_units_and_origin_do_not_matter(a, b):
     assert M.reach == pytest.approx(a * math.sqrt(2), rel=0.02)
 
 
+@pytest.mark.nightly
 def test_more_equations_than_the_codimension_leave_no_spurious_points():
     """29 quadrics for the codimension 15 of O(5): combinations of them have other zeros, which are not taken."""
     M = ib.fit(ib.SO(5).sample(900, dtype=torch.float64, generator=G().manual_seed(0)), "algebraic")
@@ -330,6 +332,7 @@ def test_fewer_samples_than_dimensions():
         ib.fit(cloud)
 
 
+@pytest.mark.nightly
 def test_a_cloud_has_no_structure():
     x = torch.randn(600, 3, generator=G().manual_seed(0))
     M = ib.fit(x)
@@ -379,6 +382,7 @@ def test_outliers_among_few_samples(many, outliers):
     assert M.info["title"] == "equations: 1 of degree 2, codimension 1" and M.info["outliers"] == outliers
 
 
+@pytest.mark.nightly
 def test_a_disc_and_a_segment_do_not_break_it():
     g = G().manual_seed(2)
     a, r, h = torch.rand(3, 500, 1, generator=g, dtype=torch.float64)

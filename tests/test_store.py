@@ -70,6 +70,7 @@ def test_killed_at_any_moment_of_writing_it_resumes_to_the_same_table(tmp_path, 
     assert not list(tmp_path.glob("runs/*/.*.tmp"))
 
 
+@pytest.mark.nightly
 def test_a_killed_worker_is_replaced(tmp_path, undisturbed):
     once = moment("os.rename", "checkpoint.safetensors", 3, "kill-one", once=tmp_path / "once")
     done = subprocess.run(command(tmp_path / "store", *SLOWLY), capture_output=True, text=True, env=once)
