@@ -155,7 +155,8 @@ def core_hours(compile: bool, least: float) -> dict:
             "one stack": [StackTraining(problem, protocol, members(DEPTHS, 1))],
             "one stack, three seeds": [StackTraining(problem, protocol, members(DEPTHS, 3))],
         }
-        if compile and rule_of(named(row, ROWS).step(sets[d].set)).heavy:  # type: ignore[union-attr]
+        rule = rule_of(named(row, ROWS).step(sets[d].set))
+        if compile and rule is not None and rule.heavy:
             ways["compiled"] = [StackTraining(problem, protocol, members(DEPTHS, 1), compile=True)]
         taken = {name: round(cpu_ms(t, least), 2) for name, t in ways.items()}
         found[f"{d} {row}"] = taken

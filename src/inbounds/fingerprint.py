@@ -66,7 +66,8 @@ def _note(M: nn.Module) -> dict[str, str] | None:
     plain = all(type(t) is Tensor and not t.is_meta for t in constants.values())
     if not plain or not eager() or torch._C._len_torch_dispatch_stack():
         return None
-    return {"kind": type(M).__name__, "shape": str(tuple(M.shape)), **{name: _text(t) for name, t in constants.items()}}  # type: ignore
+    shape: Any = M.shape
+    return {"kind": type(M).__name__, "shape": str(tuple(shape)), **{name: _text(t) for name, t in constants.items()}}
 
 
 def _text(t: Tensor) -> str:

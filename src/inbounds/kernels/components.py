@@ -37,6 +37,7 @@ def matrix(c: Components, rows: int, cols: int, dtype: torch.dtype | None = None
 
 
 def dot(x: Components, y: Components) -> Tensor:
+    """The sum of the products of the components."""
     total = x[0] * y[0]
     for a, b in zip(x[1:], y[1:], strict=True):
         total = torch.addcmul(total, a, b)
@@ -58,6 +59,7 @@ def minor(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
 
 
 def cross(x: Components, y: Components) -> list[Tensor]:
+    """The cross product of two vectors of three components."""
     return [minor(x[1], y[2], x[2], y[1]), minor(x[2], y[0], x[0], y[2]), minor(x[0], y[1], x[1], y[0])]
 
 

@@ -17,6 +17,7 @@ from .sylvester import sylvester
 
 
 def sym(x: Tensor) -> Tensor:
+    """The symmetric part of each matrix."""
     return 0.5 * x + 0.5 * x.mT  # the sum of two large entries could overflow
 
 

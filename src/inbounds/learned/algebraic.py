@@ -369,6 +369,7 @@ class Algebraic(LearnedSet):
 
 
 def copied(tensors: dict[str, Tensor], spec: dict[str, Any], rest: dict[str, Any]) -> Algebraic:
+    """The set that a pickle or a deep copy was made of."""
     M = Algebraic.from_parts(tensors, spec)
     M.info, M.reach = rest["info"], rest["reach"]
     return M.train(rest["training"])

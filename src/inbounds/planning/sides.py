@@ -72,10 +72,10 @@ class Ways:
         lengths = [here[..., 0], side * here[..., 1], length, r, back, length + turn * speed + back - straight, straight]
         own = [t / unit for t in [*lengths, w.distance(touch, b)]]
         own.insert(4, turn)
-        own += [true.sees(touch, b), true.sees(leave, b), there, opened]
-        return cls(
-            following, there, opened, torch.stack([t.float() for t in own], -1), others(true, frame, side, touch, leave, b)
-        )
+        onwards = [(p, true.reach_of_segment(p, b)) for p in (touch, leave)]
+        own += [true.clearance_from(reach, p, b) >= 0 for p, reach in onwards] + [there, opened]
+        seen = others(true, frame, side, [reach for _, reach in onwards])
+        return cls(following, there, opened, torch.stack([t.float() for t in own], -1), seen)
 
 
 def exits(inner: World) -> Tensor:
@@ -108,8 +108,8 @@ class Frame:
         return torch.stack([(v * self.e1[extra]).sum(-1), (v * self.e2[extra]).sum(-1)], -1)
 
 
-def others(true: World, frame: Frame, side: Tensor, touch: Tensor, leave: Tensor, y: Tensor) -> Tensor:
-    """Where every obstacle is, how large, how near to the straight ways on to y, to obstacle i and to the walls."""
+def others(true: World, frame: Frame, side: Tensor, reach: list[Tensor]) -> Tensor:
+    """Where every obstacle is, how large, how near to the straight ways on to y (their reach), to obstacle i and to the walls."""
     m = true.sizes.shape[-1]
     shape = (*side.shape, m)
     size = true.sizes[:, None, None]
@@ -117,8 +117,7 @@ def others(true: World, frame: Frame, side: Tensor, touch: Tensor, leave: Tensor
     apart = true.distance(true.centers[:, :, None].expand(-1, m, m, -1), true.centers[:, None].expand(-1, m, m, -1))
     gap = (apart - true.sizes[:, :, None] - true.sizes[:, None])[:, :, None]
     walls = (true.walls(true.centers) - true.sizes).clamp(max=4 * true.unit)[:, None, None]  # as far as a box is wide
-    ahead = true.reach_of_segment(touch, y) - size, true.reach_of_segment(leave, y) - size
-    columns = [seen[..., 0], side[..., None] * seen[..., 1], size, *ahead, gap, walls]
+    columns = [seen[..., 0], side[..., None] * seen[..., 1], size, *(t - size for t in reach), gap, walls]
     return torch.stack([(t / true.unit).expand(shape).float() for t in columns], -1)
 
 

@@ -27,6 +27,7 @@ class Look:
 
 
 def look_of(row: str) -> Look:
+    """How a row is drawn: its colour says where it is constrained, its mark and dashes say by what."""
     how, _, where = row.partition("-")
     return Look(where or "free", MARKS.get(how, "circle"), DASHES.get(how, ""))
 
@@ -53,6 +54,7 @@ class Axis:
     floor: float = 0.0
 
     def range(self, values: Sequence[float]) -> tuple[float, float]:
+        """The ends of an axis that shows all these values."""
         seen = [self.clip(v) for v in values if math.isfinite(v)] or [1.0]
         low, high = min(seen), max(seen)
         if self.log:
@@ -61,9 +63,11 @@ class Axis:
         return (low, high) if low < high else (low - 0.5, high + 0.5)
 
     def clip(self, value: float) -> float:
+        """The value, or the floor of a logarithmic axis if it lies below."""
         return max(value, self.floor or 1e-300) if self.log else value
 
     def ticks(self, low: float, high: float) -> list[float]:
+        """Where the axis is labelled: round numbers between its ends."""
         if self.log:
             first, last = round(math.log10(low)), round(math.log10(high))
             every = math.ceil((last - first + 1) / TICKS)
@@ -73,6 +77,7 @@ class Axis:
         return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
     def tick_text(self, value: float) -> str:
+        """The label at this value."""
         if not self.log:
             return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
         if self.floor and value <= self.floor:
@@ -80,6 +85,7 @@ class Axis:
         return f"{value:,g}" if 0.005 < value < 1e6 else f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
 
     def place(self, value: float, low: float, high: float, start: float, end: float) -> float:
+        """Where the value lies on the page if the axis goes from `start` to `end` there."""
         part = math.log(self.clip(value) / low) / math.log(high / low) if self.log else (value - low) / (high - low)
         return start + min(max(part, 0.0), 1.0) * (end - start)
 
@@ -128,6 +134,7 @@ def _line(points: Sequence[tuple[float, float]], look: Look) -> str:
 
 
 def mark(p: float, q: float, look: Look, hollow: bool = False, says: str = "", size: float = 4.5) -> str:
+    """One point of a series as SVG; `says` is what it tells when the pointer rests on it."""
     r, d, e = size, 1.3 * size, 1.2 * size
     shapes = {
         "circle": f"M{p - r:.1f} {q:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0Z",

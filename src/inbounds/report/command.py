@@ -14,6 +14,7 @@ from .page import write
 
 
 def run(args) -> int:
+    """Write the report, print its path, and return the exit code."""
     torch.set_num_threads(1)
     try:
         if args.out is not None:

@@ -40,6 +40,7 @@ class Figure:
 
 # --- accuracy against feasibility ----------------------------------------------------------------------------
 def accuracy(reading: Reading) -> list[Figure]:
+    """For each dataset a chart of error against violation."""
     return [Figure(f"accuracy-{name}", _scatter(name, members)) for name, members in groups(reading.shown).items()]
 
 
@@ -62,6 +63,7 @@ def _scatter(name: str, members: list[Cell]) -> str:
 
 # --- loss curves ---------------------------------------------------------------------------------------------
 def curves(reading: Reading) -> list[Figure]:
+    """For each dataset a chart of the loss of every row during training."""
     return [Figure(f"curves-{name}", _curves(name, members)) for name, members in reading.by_dataset.items()]
 
 
@@ -79,6 +81,7 @@ def _curves(name: str, members: list[TrainedCell]) -> str:
 
 # --- hidden states -------------------------------------------------------------------------------------------
 def layers(reading: Reading) -> list[Figure]:
+    """For each dataset a chart of how far the hidden states of some rows are from the set, layer by layer."""
     found = []
     for name in reading.by_dataset:
         cells = reading.find(name, *LAYER_ROWS)

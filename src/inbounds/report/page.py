@@ -36,6 +36,7 @@ def write(folder: str | Path, out: str | Path | None = None) -> Path:
 
 
 def asset(name: str) -> str:
+    """The text of a file that comes with the report: its style, its scripts."""
     return (files("inbounds.report") / "assets" / name).read_text(encoding="utf-8")
 
 

@@ -31,10 +31,12 @@ RANDOM_WORLDS, QUERIES = 4, 40
 
 
 def numbers(t: Tensor, decimals: int = 4) -> list:
+    """A tensor as nested lists of rounded numbers, short enough to be put into a page."""
     return t.double().round(decimals=decimals).tolist()
 
 
 def predicted(cell: TrainedCell, x: Tensor) -> Tensor:
+    """What the network of the cell's first seed with a model predicts at x."""
     return cell.predict(x, seed_with_model(cell) or 0)
 
 

@@ -20,14 +20,17 @@ def seen(p: Sequence[float]) -> tuple[float, float, float]:
 
 
 def line(a: Sequence[float], b: Sequence[float], colour: str, kind: str = "thin", more: str = "") -> str:
+    """A straight line from a to b as SVG."""
     return f'<path class="{kind} {colour}" d="M{a[0]:.1f} {a[1]:.1f}L{b[0]:.1f} {b[1]:.1f}"{more}/>'
 
 
 def heading(text: str, x: float = 12, y: float = 20) -> str:
+    """The title of a picture as SVG."""
     return f'<text class="title" x="{x:g}" y="{y:g}">{escape(text)}</text>'
 
 
 def note(text: str, x: float, y: float, anchor: str = "start") -> str:
+    """A small text as SVG."""
     return f'<text class="tick" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
@@ -88,6 +91,7 @@ def _frame(c: tuple[float, float], axes: Sequence[Sequence[float]], size: float,
 
 # --- a protein -----------------------------------------------------------------------------------------------
 def chain(scene: dict) -> str:
+    """The backbone as it is and as the best row predicts it."""
     row = best_inside(scene["rows"])
     shown = [(220 + 185 * x, 225 + 185 * y) for x, y, _ in map(seen, scene["true"])]
     places = [(220 + 185 * x, 225 + 185 * y) for x, y, _ in map(seen, row["places"])]

@@ -116,5 +116,6 @@ def _ratio(c: Cell) -> float:
 
 
 def table_notes(reading: Reading) -> list[str]:
+    """The notes below the table, without the line that names the preset."""
     preset = PRESETS.get(reading.about.get("preset", ""), PRESETS["paper"])
     return notes(reading.shown, preset)[1:]

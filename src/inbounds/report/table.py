@@ -51,6 +51,7 @@ COLUMNS = (
 
 
 def table(cells: Sequence[Cell]) -> str:
+    """The cells as an HTML table that can be sorted by each of its columns."""
     head = "".join(
         f'<th scope="col" title="{escape(c.means)}"><button type="button">{escape(c.title)}</button></th>' for c in COLUMNS
     )

@@ -314,4 +314,5 @@ class Move:
             return self.rule.slope(h, v, y, g)
         if h is None:
             return None, torch.autograd.grad(y, v, g)[0]
-        return torch.autograd.grad(y, (h, v), g)  # type: ignore[return-value]
+        by_point, by_output = torch.autograd.grad(y, (h, v), g)
+        return by_point, by_output

@@ -236,8 +236,12 @@ class World(ABC):
         It is -inf where there is no straight way.
         """
         a, b = a.double(), b.double()
+        return self.clearance_from(self.reach_of_segment(a, b), a, b)
+
+    def clearance_from(self, reach: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """The same where reach_of_segment(a, b) is known already."""
         sizes = self.per_query(self.sizes, a)
-        to_rims = torch.where(sizes > 0, self.reach_of_segment(a, b) - sizes, math.inf)
+        to_rims = torch.where(sizes > 0, reach - sizes, math.inf)
         nearest = to_rims.amin(-1) if to_rims.shape[-1] else torch.full_like(a[..., 0], math.inf)
         clear = torch.minimum(nearest, torch.minimum(self.walls(a), self.walls(b)))
         return torch.where(self.opposite(a, b), -math.inf, clear)
