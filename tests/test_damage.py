@@ -7,7 +7,8 @@ import subprocess
 
 import pytest
 import torch
-from test_store import Count, command, harmless, table, undisturbed  # noqa: F401 (fixtures)
+from stores import command, table
+from test_store import Count
 
 import inbounds as ib
 from inbounds.learned import Heat
@@ -228,7 +229,7 @@ def test_damaged_data_are_made_anew(tmp_path):
             assert path.with_name(f"{path.name}.aside{n if n > 1 else ''}").read_bytes() == wrong
 
 
-def test_the_command_mends_a_damaged_store_and_says_what_it_did(tmp_path, harmless, undisturbed):  # noqa: F811
+def test_the_command_mends_a_damaged_store_and_says_what_it_did(tmp_path, harmless, undisturbed):
     """A stack's weights, with the test that needs them lost; another test's result; the data."""
     store = shutil.copytree(harmless, tmp_path / "store")
     kinds = {p.parent: json.loads(p.read_text()) for p in store.glob("runs/*/config.json")}

@@ -1,6 +1,5 @@
 """Runs on disk: kill -9 costs seconds, never a result; two processes share a store; a refusing disk is a clear error."""
 
-import csv
 import json
 import resource
 import signal
@@ -10,40 +9,14 @@ import sys
 import pytest
 import torch
 from moments import HANG, moment
+from stores import ARGS, command, table
 
+from inbounds.cli import main
 from inbounds.train import lock
 from inbounds.train.files import StoreError, publish, publish_tensors, read_tensors
 from inbounds.train.lock import Busy
 from inbounds.train.store import Run, Store, key
 from inbounds.train.work import work
-
-ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "40"]
-
-
-def command(out, *extra):
-    """One worker, unless told: every process takes seconds to import torch."""
-    start = [sys.executable, "-m", "inbounds.cli", "table", *ARGS, "--out", str(out)]
-    return [*start, "--checkpoint", "0.05", "--workers", "1", *extra]
-
-
-def table(out):
-    """The cells without what time and chance decide."""
-    with open(out / "table.csv") as f:
-        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(f)]
-
-
-@pytest.fixture(scope="module")
-def harmless(tmp_path_factory):
-    out = tmp_path_factory.mktemp("harmless")
-    subprocess.run(command(out, "--workers", "2"), check=True, capture_output=True)
-    return out
-
-
-@pytest.fixture(scope="module")
-def undisturbed(harmless):
-    """The table of a store that nobody harmed."""
-    return table(harmless)
-
 
 SLOWLY = ("--checkpoint", "0")  # a checkpoint after every epoch
 MOMENTS = [
@@ -56,18 +29,66 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize("moments", [MOMENTS[:2], pytest.param(MOMENTS, marks=pytest.mark.nightly)], ids=["two", "all"])
-def test_killed_at_any_moment_of_writing_it_resumes_to_the_same_table(tmp_path, undisturbed, moments):
-    for when in moments:
-        killed = subprocess.run(command(tmp_path, *SLOWLY), capture_output=True, env=moment(*when), start_new_session=True)
-        assert killed.returncode == -signal.SIGKILL, (when, killed)  # the command and its worker, without warning
-        if when[0] == "os.rename":
-            assert list(tmp_path.glob("runs/*/.*.tmp"))  # written, not yet in place
-    subprocess.run(command(tmp_path), check=True, capture_output=True)
+def killed(out, when, **more):
+    """kill -9 of the command and its worker at this moment."""
+    done = subprocess.run(command(out, *SLOWLY), capture_output=True, env=moment(*when, **more), start_new_session=True)
+    assert done.returncode == -signal.SIGKILL, (when, done)
+    if when[0] == "os.rename":
+        assert list(out.glob("runs/*/.*.tmp"))  # written, not yet in place
+
+
+def interrupted(out, *when):
+    """Ctrl-C in a terminal, which goes to the worker, too."""
+
+    def listening():  # a shell's background jobs inherit that SIGINT is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    pressed = moment(*when, "interrupt")
+    done = subprocess.run(
+        command(out, *SLOWLY), capture_output=True, text=True, env=pressed, start_new_session=True, preexec_fn=listening
+    )
+    assert done.returncode == 130
+    assert "Nothing finished is lost" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def refused(out):
+    """A kernel that refuses files beyond 3,000 bytes, as a full disk would; the data are written before."""
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
+
+    done = subprocess.run(command(out), capture_output=True, text=True, preexec_fn=small_files)
+    assert done.returncode == 1
+    assert "Cannot write" in done.stderr
+    assert "finished runs are kept" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def resumed(out, **more):
+    """The command once more, to its end; the epoch at which each run went on."""
+    subprocess.run(command(out), check=True, capture_output=True, env=moment(**more))
+    assert not list(out.glob("runs/*/.*.tmp"))
+    return [json.loads(p.read_text())["resumed_from"] for p in out.glob("runs/*/result.json")]
+
+
+def test_killed_then_interrupted_then_refused_by_the_disk_it_ends_in_the_same_table(tmp_path, undisturbed):
+    killed(tmp_path, ("os.rename", "checkpoint.safetensors", 3))
+    interrupted(tmp_path, "os.rename", "result.json", 2)
+    finished = {path: path.read_bytes() for path in tmp_path.glob("runs/*/result.json")}
+    assert len(finished) == 1
+    refused(tmp_path)
+    assert max(resumed(tmp_path)) > 0  # a kill cost an epoch, not the run
     assert table(tmp_path) == undisturbed
-    results = [json.loads(p.read_text()) for p in tmp_path.glob("runs/*/result.json")]
-    assert any(r["resumed_from"] > 0 for r in results)  # a kill cost an epoch, not the run
-    assert not list(tmp_path.glob("runs/*/.*.tmp"))
+    assert all(path.read_bytes() == was for path, was in finished.items())
+
+
+@pytest.mark.nightly
+def test_killed_at_any_moment_of_writing_it_resumes_to_the_same_table(tmp_path, undisturbed):
+    for when in MOMENTS:
+        killed(tmp_path, when)
+    assert max(resumed(tmp_path)) > 0
+    assert table(tmp_path) == undisturbed
 
 
 @pytest.mark.nightly
@@ -87,46 +108,11 @@ def test_two_processes_share_a_store(tmp_path, undisturbed):
     assert table(tmp_path) == undisturbed
 
 
-def test_ctrl_c_is_clean_and_loses_nothing(tmp_path, undisturbed):
-    def listening():  # a shell's background jobs inherit that SIGINT is ignored
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    pressed = moment("os.rename", "checkpoint.safetensors", 3, "interrupt")  # as a terminal does: to the worker, too
-    stopped = subprocess.run(
-        command(tmp_path, *SLOWLY), capture_output=True, text=True, env=pressed, start_new_session=True, preexec_fn=listening
-    )
-    assert stopped.returncode == 130
-    assert "Nothing finished is lost" in stopped.stderr
-    assert "Traceback" not in stopped.stderr
-    subprocess.run(command(tmp_path), check=True, capture_output=True)
-    assert table(tmp_path) == undisturbed
-
-
-def test_a_disk_that_refuses_is_a_clear_error_and_loses_nothing(tmp_path, undisturbed):
-    """The kernel refuses files beyond 3,000 bytes, as a full disk would; the data are written before."""
-    subprocess.run(command(tmp_path, "--models", "regular", "--epochs", "1"), check=True, capture_output=True)
-    finished = sorted(tmp_path.glob("runs/*/result.json"))
-
-    def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
-
-    refused = subprocess.run(command(tmp_path), capture_output=True, text=True, preexec_fn=small_files)
-    assert refused.returncode == 1
-    assert "Cannot write" in refused.stderr
-    assert "finished runs are kept" in refused.stderr
-    assert "Traceback" not in refused.stderr
-    assert all(path.exists() for path in finished)
-    subprocess.run(command(tmp_path), check=True, capture_output=True)
-    assert table(tmp_path) == undisturbed
-
-
-def test_a_folder_that_cannot_be_written_fails_at_once(tmp_path):
+def test_a_folder_that_cannot_be_written_fails_at_once(tmp_path, capsys):
     (tmp_path / "file").write_text("x")
     for folder in (tmp_path / "file" / "store", "/sys/store"):
-        refused = subprocess.run(command(folder), capture_output=True, text=True)
-        assert refused.returncode == 1
-        assert "choose another folder with --out" in refused.stderr
-        assert "Traceback" not in refused.stderr
+        assert main(["table", *ARGS, "--out", str(folder)]) == 1
+        assert "choose another folder with --out" in capsys.readouterr().err
 
 
 @pytest.mark.nightly
@@ -206,13 +192,9 @@ def test_a_lock_that_cannot_be_is_an_error_of_the_disk(tmp_path, absent):
 @pytest.mark.nightly  # both kinds of lock, and kills, are tested above
 def test_without_fcntl_as_on_windows_it_trains_and_survives_a_kill(tmp_path, undisturbed):
     """In the command and its workers there is no module fcntl."""
-    when = moment("os.rename", "checkpoint.safetensors", 3, absent="fcntl")
-    killed = subprocess.run(command(tmp_path, *SLOWLY), capture_output=True, env=when, start_new_session=True)
-    assert killed.returncode == -signal.SIGKILL
-    subprocess.run(command(tmp_path), check=True, capture_output=True, env=moment(absent="fcntl"))
+    killed(tmp_path, MOMENTS[0], absent="fcntl")
+    assert max(resumed(tmp_path, absent="fcntl")) > 0
     assert table(tmp_path) == undisturbed
-    results = [json.loads(p.read_text()) for p in tmp_path.glob("runs/*/result.json")]
-    assert any(r["resumed_from"] > 0 for r in results)
 
 
 class Count:

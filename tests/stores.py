@@ -1,0 +1,31 @@
+"""`inbounds table` on a small store, run by the tests of stores, damage and clusters, and one store that nobody harmed."""
+
+import csv
+import fcntl
+import subprocess
+import sys
+from pathlib import Path
+
+ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "40"]
+
+
+def command(out, *extra):
+    """One worker, unless told: every process takes seconds to import torch."""
+    start = [sys.executable, "-m", "inbounds.cli", "table", *ARGS, "--out", str(out)]
+    return [*start, "--checkpoint", "0.05", "--workers", "1", *extra]
+
+
+def table(out):
+    """The cells without what time and chance decide."""
+    with open(out / "table.csv") as f:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(f)]
+
+
+def made_once(folder: Path) -> Path:
+    """A finished store in this folder, which all processes of a test run share: the first one that asks makes it."""
+    folder.mkdir(exist_ok=True)
+    with open(folder / "turn", "w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not (folder / "store" / "table.csv").exists():
+            subprocess.run(command(folder / "store", "--workers", "2"), check=True, capture_output=True)
+    return folder / "store"
