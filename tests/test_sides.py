@@ -8,7 +8,7 @@ from planning_cases import F64, WORLDS, g, pairs, promises, scaled
 
 from inbounds import planning as pl
 from inbounds.planning.learning import blocked_pairs
-from inbounds.planning.sides import Ways, exits, one_per_row
+from inbounds.planning.sides import Ways, exits, gaps, one_per_row
 
 
 def test_obstacles_in_any_order():
@@ -24,7 +24,7 @@ def test_obstacles_in_any_order():
     def scores(w):
         rows = one_per_row(w, len(x))
         step = rows.safe_steps(0.2)
-        return net(Ways.at(rows, rows.for_chords(step), x, y, step, exits(rows.for_chords(step))), rows.sizes > 0)
+        return net(Ways.at(rows, rows.for_chords(step), x, y, step, exits(rows.for_chords(step)), gaps(rows)), rows.sizes > 0)
 
     a, b, c = scores(world), scores(other), scores(more)
     assert torch.allclose(a[:, order], b, atol=1e-4)

@@ -42,8 +42,8 @@ class Ways:
     others: Tensor  # (rows, m, 2, m, features) of every obstacle as seen from it
 
     @classmethod
-    def at(cls, true: World, inner: World, x: Tensor, y: Tensor, step: Tensor, exits: Tensor) -> Ways:
-        """`inner` is the world inflated for steps so long, (rows,); exits(inner): rims are not followed past one."""
+    def at(cls, true: World, inner: World, x: Tensor, y: Tensor, step: Tensor, exits: Tensor, gaps: Tensor) -> Ways:
+        """`inner` is the world inflated for steps so long, (rows,); exits(inner): rims are not followed past one; gaps(true)."""
         w, n, unit = inner, x.shape[-1], inner.unit
         shape = (*w.sizes.shape, 2)
         c, r = w.centers[:, :, None].expand(*shape, n), w.sizes[:, :, None].expand(shape)
@@ -74,7 +74,7 @@ class Ways:
         own.insert(4, turn)
         onwards = [(p, true.reach_of_segment(p, b)) for p in (touch, leave)]
         own += [true.clearance_from(reach, p, b) >= 0 for p, reach in onwards] + [there, opened]
-        seen = others(true, frame, side, [reach for _, reach in onwards])
+        seen = others(true, frame, side, [reach for _, reach in onwards], gaps)
         return cls(following, there, opened, torch.stack([t.float() for t in own], -1), seen)
 
 
@@ -108,15 +108,20 @@ class Frame:
         return torch.stack([(v * self.e1[extra]).sum(-1), (v * self.e2[extra]).sum(-1)], -1)
 
 
-def others(true: World, frame: Frame, side: Tensor, reach: list[Tensor]) -> Tensor:
+def gaps(true: World) -> Tensor:
+    """How far apart obstacles are, and in a last row how far from the walls: (rows, m + 1, m)."""
+    c, m = true.centers, true.sizes.shape[-1]
+    apart = true.distance(c[:, :, None].expand(-1, m, m, -1), c[:, None].expand(-1, m, m, -1))
+    walls = (true.walls(c) - true.sizes).clamp(max=4 * true.unit)  # as far as a box is wide
+    return torch.cat([apart - true.sizes[:, :, None] - true.sizes[:, None], walls[:, None]], 1)
+
+
+def others(true: World, frame: Frame, side: Tensor, reach: list[Tensor], gaps: Tensor) -> Tensor:
     """Where every obstacle is, how large, how near to the straight ways on to y (their reach), to obstacle i and to the walls."""
-    m = true.sizes.shape[-1]
-    shape = (*side.shape, m)
+    shape = (*side.shape, true.sizes.shape[-1])
     size = true.sizes[:, None, None]
     seen = frame.of(true.centers)[:, None, None]  # (rows, 1, 1, m, 2)
-    apart = true.distance(true.centers[:, :, None].expand(-1, m, m, -1), true.centers[:, None].expand(-1, m, m, -1))
-    gap = (apart - true.sizes[:, :, None] - true.sizes[:, None])[:, :, None]
-    walls = (true.walls(true.centers) - true.sizes).clamp(max=4 * true.unit)[:, None, None]  # as far as a box is wide
+    gap, walls = gaps[:, :-1, None], gaps[:, -1:, None]
     columns = [seen[..., 0], side[..., None] * seen[..., 1], size, *(t - size for t in reach), gap, walls]
     return torch.stack([(t / true.unit).expand(shape).float() for t in columns], -1)
 
@@ -168,7 +173,7 @@ class Around:
         true = self.world if self.world.centers.dim() == 3 else one_per_row(self.world, len(x))
         step, taken = true.safe_steps(self.step), torch.zeros(len(x), 2 * true.sizes.shape[-1], dtype=torch.bool)
         inner, last, start = true.for_chords(step), torch.full((len(x),), -1), departures(true, x, y)
-        ends, door, gate = exits(inner), nearby(true, inner, start, y), nearby(true, inner, y, start)
+        ends, apart, door, gate = exits(inner), gaps(true), nearby(true, inner, start, y), nearby(true, inner, y, start)
         points = [p for p, before in ((x, None), (start, x), (door, start)) if p is not before]
         reached, astray, live, now = *torch.zeros(2, len(x), dtype=torch.bool), torch.arange(len(x)), door
         for _ in range(self.max_steps):
@@ -179,7 +184,7 @@ class Around:
             if len(hidden):
                 rows = live[hidden]
                 w, s = true[rows], step[rows]
-                ways = Ways.at(w, w.for_chords(s), now[hidden], gate[rows], s, ends[rows])
+                ways = Ways.at(w, w.for_chords(s), now[hidden], gate[rows], s, ends[rows], apart[rows])
                 following[hidden], stuck[hidden] = self._choose(w, ways, now[hidden], taken, last, astray, rows)
             points.append(points[-1].index_copy(0, live, following))
             reached[live[seen]] = True
@@ -276,7 +281,7 @@ def lessons(world: World, queries: int, seed: int, step: float | None = None) ->
     total = torch.cat([ShortestPaths(inner[part]).ways(x[part], y[part])[0] for part in parts])
     row, query = (~world.sees(x, y) & torch.isfinite(total).any(-1)).nonzero().mT
     w, s, lengths = world[row], steps[row], (total[row, query] / world.unit).unflatten(-1, (m, 2)).float()
-    ways = Ways.at(w, w.for_chords(s), x[row, query], y[row, query], s, exits(inner)[row])
+    ways = Ways.at(w, w.for_chords(s), x[row, query], y[row, query], s, exits(inner)[row], gaps(w))
     found = Lessons(ways, w.sizes > 0, torch.where(ways.open, lengths, math.inf))
     usable = torch.isfinite(found.lengths).flatten(1).any(1).nonzero()[:, 0]
     return Lessons(*found.batch(usable))
