@@ -173,9 +173,9 @@ def unseen(name: str, count: int, discs: tuple[int, int], seconds: float, peers:
         ("sides, as shipped", lambda w: pl.Roadmap(w, 150), torch.float64),
         ("sides, as shipped, float32", lambda w: pl.Roadmap(w, 150), torch.float32),
     ):
-        path, spent = timed(
-            lambda fallback=fallback, dtype=dtype: pl.Around(every, net, fallback=fallback).plan(x.to(dtype), y.to(dtype))
-        )
+        plan = lambda fallback=fallback, dtype=dtype: pl.Around(every, net, fallback=fallback).plan(x.to(dtype), y.to(dtype))  # noqa: E731
+        path, _ = timed(plan)  # the first call imports and fills caches
+        spent = sorted(timed(plan)[1] for _ in range(3))[1]
         s = summary(path, shortest, 1e3 * spent / len(x))
         s["infeasible_points"] = infeasible_points(every, path)
         s["reach_by_corridor"] = round(float(path.reached[corridor].double().mean()), 5)
