@@ -2,15 +2,13 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 
 import inbounds as ib
+from inbounds.cli import main
 from inbounds.learned.base import write
 from inbounds.learned.polynomials import Monomials, Polynomials
 from inbounds.learned.samples import hull
@@ -407,29 +405,27 @@ def test_strays_do_not_bend_the_affine_hull():
 
 
 # --- the command line ------------------------------------------------------------------------------------------
-def run(*args):
-    one = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, "-m", "inbounds.cli", *map(str, args)], capture_output=True, text=True, env=one)
+def run(args):
+    return main([*map(str, args)])
 
 
-def test_learn_and_project(tmp_path):
+def test_learn_and_project(tmp_path, capsys):
     np.save(tmp_path / "points.npy", draw("so3", 400).flatten(1).numpy())
     x = noise(draw("so3", 20, seed=3), 0.1)
     np.save(tmp_path / "x.npy", x.flatten(1).numpy())
-    done = run("learn", tmp_path / "points.npy", "-o", tmp_path / "set.safetensors", "--shape", "3,3")
-    assert done.returncode == 0 and "20 of degree 2, codimension 6" in done.stdout, done.stderr
-    done = run("project", tmp_path / "set.safetensors", tmp_path / "x.npy", "-o", tmp_path / "y.npy")
-    assert done.returncode == 0, done.stderr
+    assert run(("learn", tmp_path / "points.npy", "-o", tmp_path / "set.safetensors", "--shape", "3,3")) == 0
+    assert "20 of degree 2, codimension 6" in capsys.readouterr().out
+    assert run(("project", tmp_path / "set.safetensors", tmp_path / "x.npy", "-o", tmp_path / "y.npy")) == 0
     y = torch.as_tensor(np.load(tmp_path / "y.npy")).unflatten(1, (3, 3))
     assert torch.allclose(y, ib.SO(3).project(x), atol=1e-12)
 
 
-def test_learn_says_what_is_wrong(tmp_path):
+def test_learn_says_what_is_wrong(tmp_path, capsys):
     np.save(tmp_path / "few.npy", np.zeros((3, 2)))
-    done = run("learn", tmp_path / "few.npy", "-o", tmp_path / "set.safetensors")
-    assert done.returncode == 2 and "the same point" in done.stderr and "Traceback" not in done.stderr
-    done = run("learn", tmp_path / "none.npy", "-o", tmp_path / "set.safetensors")
-    assert done.returncode == 2 and "does not exist" in done.stderr
-    done = run("project", tmp_path / "few.npy", tmp_path / "few.npy", "-o", tmp_path / "y.npy")
-    assert done.returncode == 2 and "M.save(path)" in done.stderr
+    assert run(("learn", tmp_path / "few.npy", "-o", tmp_path / "set.safetensors")) == 2
+    assert "the same point" in capsys.readouterr().err
+    assert run(("learn", tmp_path / "none.npy", "-o", tmp_path / "set.safetensors")) == 2
+    assert "does not exist" in capsys.readouterr().err
+    assert run(("project", tmp_path / "few.npy", tmp_path / "few.npy", "-o", tmp_path / "y.npy")) == 2
+    assert "M.save(path)" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["few.npy"]

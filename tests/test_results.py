@@ -20,7 +20,7 @@ from inbounds.train.files import publish_json, publish_record, publish_tensors, 
 from inbounds.train.store import Store, key
 
 ROWS = "regular,proj-iaa,prob,exp-faa"
-QUICK = ["table", "--datasets", "so3", "--depths", "2,3", "--decays", "0", "--workers", "1"]
+QUICK = ["table", "--datasets", "so3", "--depths", "2,3", "--decays", "0", "--executor", "here"]
 
 
 def table(out, *more):
@@ -164,7 +164,8 @@ def test_chains_of_ones_own_are_a_protein_dataset_and_marked_as_other_data(tmp_p
     chains = [c for c in shipped_chains() if not c.atoms.isnan().any()][:8]
     (tmp_path / "chains" / "training_30").write_text("".join(record(c, f"{i + 1:04d}_1_A") for i, c in enumerate(chains)))
     args = ["table", "--datasets", "protein", "--models", "proj-faa", "--epochs", "1", "--depths", "2", "--seeds", "1"]
-    assert main([*args, "--chains", str(tmp_path / "chains"), "--out", str(tmp_path / "out")]) == 0
+    args += ["--executor", "here", "--out", str(tmp_path / "out")]
+    assert main([*args, "--chains", str(tmp_path / "chains")]) == 0
     (cell,) = json.loads((tmp_path / "out" / "table.json").read_text())["cells"]
     assert cell["feasible"]
     assert 20 < cell["rows"] < 1_200
@@ -181,7 +182,7 @@ def test_a_star_marks_other_data_only_where_it_is_other_data(tmp_path):
         **{f"{a}_{s}": ib.Sphere(3).sample(50, generator=g).numpy() for a in "XY" for s in ("train", "val", "test")},
     )
     args = ["table", "--datasets", "sphere,disk", "--models", "proj-faa", "--epochs", "1", "--depths", "1", "--seeds", "1"]
-    args += ["--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    args += ["--data", str(tmp_path), "--out", str(tmp_path / "out"), "--executor", "here"]
     for more, marked in (([], [True, False]), (["--published-data"], [False, False])):
         assert main([*args, *more]) == 0
         cells = json.loads((tmp_path / "out" / "table.json").read_text())["cells"]

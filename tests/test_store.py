@@ -83,6 +83,11 @@ def test_killed_then_interrupted_then_refused_by_the_disk_it_ends_in_the_same_ta
     assert all(path.read_bytes() == was for path, was in finished.items())
 
 
+def test_in_the_commands_own_process_it_gives_the_same_table(tmp_path, undisturbed):
+    assert main(["table", *ARGS, "--executor", "here", "--out", str(tmp_path)]) == 0
+    assert table(tmp_path) == undisturbed
+
+
 @pytest.mark.nightly
 def test_killed_at_any_moment_of_writing_it_resumes_to_the_same_table(tmp_path, undisturbed):
     for when in MOMENTS:

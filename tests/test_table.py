@@ -4,7 +4,6 @@ import csv
 import io
 import itertools
 import json
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -202,21 +201,8 @@ def test_the_choice_joins_seeds_from_several_stacks_and_leaves_the_others_out(tm
 def test_the_tested_numbers_are_the_models_own(tmp_path):
     """MSE and violation of the table, recomputed from the stored weights by hand."""
     store = Store(tmp_path)
-    out = [
-        "table",
-        "--datasets",
-        "so3",
-        "--models",
-        "regular",
-        "--epochs",
-        "2",
-        "--depths",
-        "3",
-        "--seeds",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
+    out = ["table", "--datasets", "so3", "--models", "regular", "--epochs", "2", "--depths", "3", "--seeds", "1"]
+    out += ["--executor", "here", "--out", str(tmp_path)]
     assert main(out) == 0
     preset = PRESETS["quick"].changed(1, (3,), 2)
     reference = prepare("so3", store, preset.large)
@@ -315,6 +301,7 @@ def test_it_is_written_as_text_csv_json_and_markdown():
         (["--published-data"], "--data DIR"),
         (["--data", "/nowhere"], "which is not a folder"),
         (["--address", "1.2.3.4:5"], "--executor ray"),
+        (["--executor", "here", "--workers", "2"], "Leave one of them out"),
         (["--executor", "ray", "--address", "127.0.0.1:1"], "ray start --head"),
         (["--datasets", "disk", "--models", "exp-iaa"], "undefined on the disk"),
     ],
@@ -334,6 +321,7 @@ def test_a_users_own_data_and_a_bad_file(tmp_path, capsys):
     arrays = {f"{a}_{s}": ib.Sphere(3).sample(50, generator=g).numpy() for a in "XY" for s in ("train", "val", "test")}
     np.savez(tmp_path / "sphere.npz", **arrays)
     args = ["table", "--datasets", "sphere", "--models", "proj-faa", "--epochs", "2", "--seeds", "1", "--depths", "2"]
+    args += ["--executor", "here"]
     assert main([*args, "--data", str(tmp_path), "--out", str(tmp_path / "o")]) == 0
     row = json.loads((tmp_path / "o" / "table.json").read_text())["cells"][0]
     assert (row["rows"], row["split"]) == (50, "test")
@@ -353,13 +341,12 @@ def test_the_paper_preset_estimates_asks_and_starts(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("rich", "lab"), ("numpy", "lab"), ("ray", "ray")])
-def test_without_the_extra_it_says_what_to_install_before_training(tmp_path, missing, extra):
-    """A real interpreter in which one package cannot be imported."""
-    code = f"import sys; sys.modules['{missing}'] = None; from inbounds.cli import main; sys.exit(main(sys.argv[1:]))"
-    args = ["table", "--datasets", "sphere", "--models", "regular", "--out", str(tmp_path), "--executor", "ray"]
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert f"pip install 'inbounds[{extra}]'" in done.stderr
+def test_without_the_extra_it_says_what_to_install_before_training(tmp_path, monkeypatch, capsys, missing, extra):
+    """An interpreter in which one package cannot be imported; tests/test_extras.py has a real base install."""
+    for name in [missing, *(m for m in sys.modules if m.startswith(f"{missing}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["table", "--datasets", "sphere", "--models", "regular", "--out", str(tmp_path), "--executor", "ray"]) == 2
+    assert f"pip install 'inbounds[{extra}]'" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*"))
 
 
@@ -371,7 +358,7 @@ def test_a_cell_that_fails_costs_its_own_row_only(tmp_path, capfd):
     for unit in todo:
         if unit.config["kind"] == "velocity":
             store.run(unit.config).finish({"val": None, "epoch": 1}, {})
-    assert main([*args, "--out", str(tmp_path)]) == 1
+    assert main([*args, "--out", str(tmp_path), "--executor", "here"]) == 1
     said = capfd.readouterr()
     assert "sphere flow-faa" in said.err and "diverged" in said.err
     rows = [c["row"] for c in json.loads((tmp_path / "table.json").read_text())["cells"]]

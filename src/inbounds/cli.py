@@ -59,7 +59,12 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="your own sphere.npz, so3.npz, ...; what is not there is generated")
     parser.add_argument("--published-data", action="store_true", help="the files of --data are the paper's own: no * beside them")
     parser.add_argument("--chains", metavar="FOLDER", help="protein from your own PDB, mmCIF or ProteinNet files")
-    parser.add_argument("--executor", choices=("local", "ray"), default="local", help="where to train (%(default)s)")
+    parser.add_argument(
+        "--executor",
+        choices=("local", "ray", "here"),
+        default="local",
+        help="where to train: processes, a cluster, or this process (%(default)s)",
+    )
     parser.add_argument("--address", metavar="A", help="of the Ray cluster")
     parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
     parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")

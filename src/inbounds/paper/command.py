@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ..extras import needed_for
-from ..train.executors import Event, Executor, Local, Ray, WorkFailed, execute
+from ..train.executors import Event, Executor, Here, Local, Ray, WorkFailed, execute
 from ..train.files import StoreError, publish
 from ..train.progress import Progress, relative, time_text
 from ..train.store import Store, key
@@ -153,14 +153,20 @@ def progress_of(config: dict, store: Store) -> str:
 
 
 def connect(args, store: Store) -> Executor:
-    """Where the work is done: processes of this machine, or a Ray cluster."""
+    """Where the work is done: processes of this machine, a Ray cluster, or this process."""
     if args.executor == "ray":
         return Ray(store, open_job, args.address)
+    if args.executor == "here":
+        return Here(store, open_job)
     return Local(store, open_job, args.workers)
 
 
 def reachable(args) -> None:
     """Refuse an address where nobody listens: Ray itself would try for minutes."""
+    if args.workers and args.executor == "here":
+        raise Refused(
+            f"--workers {args.workers} asked for processes, got --executor here, which starts none. Leave one of them out."
+        )
     if args.address and args.executor != "ray":
         raise Refused(f"--address {args.address} asked for a Ray cluster, got --executor {args.executor}. Write --executor ray.")
     host, colon, port = (args.address or "").rpartition(":")

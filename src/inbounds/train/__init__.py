@@ -1,6 +1,6 @@
 """Training: a stack of models in one loop, a run store, executors."""
 
-from .executors import Local, Ray, execute
+from .executors import Here, Local, Ray, execute
 from .layers import LayeredStack
 from .logs import Log, tensorboard
 from .stack import Stack
@@ -8,6 +8,7 @@ from .store import Store
 from .training import Member, Problem, Protocol, StackTraining, mse
 
 __all__ = [
+    "Here",
     "LayeredStack",
     "Local",
     "Log",

@@ -1,4 +1,4 @@
-"""Where units run: processes on this machine, or a Ray cluster. One scheduler for both."""
+"""Where units run: processes on this machine, a Ray cluster, or this process itself. One scheduler for all."""
 
 from __future__ import annotations
 
@@ -231,6 +231,38 @@ def _attempt(config: dict, store: Store, open_job: Open, report) -> tuple[str, d
     except Exception as error:
         return "failed", {"error": f"{type(error).__name__}: {error}"}
     return "done", {}
+
+
+# --- this process ------------------------------------------------------------------------------------------
+class Here:
+    """This process itself, one unit after the other: for a debugger, a profiler, or work shorter than the start of a process.
+
+    Progress is told when a unit ends. There is no worker that could be lost and replaced.
+    """
+
+    workers = 1
+
+    def __init__(self, store: Store, open_job: Open):
+        self.store, self.open_job = store, open_job
+        self.next: list[Unit] = []
+
+    def running(self) -> int:
+        return len(self.next)
+
+    def submit(self, unit: Unit) -> None:
+        self.next.append(unit)
+
+    def events(self, timeout: float) -> list[Event]:
+        if not self.next:  # another process has what is left
+            time.sleep(timeout)
+            return []
+        unit, told = self.next[0], []
+        kind, data = _attempt(unit.config, self.store, self.open_job, told.append)
+        self.close()
+        return [Event(kind, key(unit.config), data) for kind, data in [*(("progress", t) for t in told), (kind, data)]]
+
+    def close(self) -> None:
+        self.next = []
 
 
 # --- a Ray cluster -----------------------------------------------------------------------------------------
