@@ -2,7 +2,7 @@
 
 Times are medians over rounds in which ours and the peers take turns; ratio = best peer / ours, so above 1 ours is faster.
 A compiled row is held against the best peer, compiled or eager. Violations are maxima over the batch, in float64.
-Only a full run (neither --only nor --quick) writes results/geometry.json.
+Only a full run (none of --only, --quick, --float64) writes results/geometry.json.
 """
 
 from __future__ import annotations
@@ -490,8 +490,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed and violation next to peer packages.", allow_abbrev=False)
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name contains this, e.g. SE(3)")
     parser.add_argument("--quick", action="store_true", help="three rounds instead of seven")
+    parser.add_argument("--float64", action="store_true", help="in float64; printed, not stored")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    torch.set_default_dtype(torch.float64 if args.float64 else torch.float32)
     torch.set_num_threads(1)
     rounds = 3 if args.quick else 7
     rows = []
@@ -504,7 +506,7 @@ def main() -> None:
         f"{len(rows)} rows, {len(missed)} with a MISSED target"
         + "".join(f"\n    {r['case']}, {r['batch']}, {r['mode']}" for r in missed)
     )
-    if not args.only and not args.quick:
+    if not (args.only or args.quick or args.float64):
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps({**header(rounds), "rows": rows}, indent=1) + "\n")
 
