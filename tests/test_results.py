@@ -1,6 +1,7 @@
 """What was trained comes back: cells by name, runs by name; what is there is not trained again."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -268,16 +269,30 @@ def test_a_log_gets_every_line_of_metrics():
     assert len(lines[0]["val"]) == 2
 
 
-def test_tensorboard_without_the_package_says_what_to_install(tmp_path):
+def test_tensorboard_files_hold_every_line_of_metrics(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     from inbounds.train import tensorboard
 
-    try:
-        import tensorboard as installed  # noqa: F401
-    except ImportError:
-        with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
-            tensorboard(tmp_path)
-        return
-    small_training(log=tensorboard(tmp_path)).advance()
+    lines, write = [], tensorboard(tmp_path, names=["a", "b"])
+    training = small_training(log=lambda line: (lines.append(line), write(line)))
+    while not training.done:
+        training.advance()
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert {"val/a", "val/b", "lr/a"} <= set(found.Tags()["scalars"])
+    for k, name in enumerate("ab"):
+        curve = [(e.step, e.value) for e in found.Scalars(f"val/{name}")]
+        assert curve == [(line["epoch"], pytest.approx(line["val"][k], rel=1e-6)) for line in lines]
+
+
+def test_tensorboard_without_the_package_says_what_to_install(tmp_path, monkeypatch):
+    from inbounds.train import tensorboard
+
+    for name in [m for m in sys.modules if m.split(".")[0] == "tensorboard" or m.startswith("torch.utils.tensorboard")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install tensorboard"):
+        tensorboard(tmp_path)
 
 
 # --- flow rows -------------------------------------------------------------------------------------------
