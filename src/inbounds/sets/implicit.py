@@ -192,8 +192,8 @@ class Implicit(SolvedSet):
     def _answer(self, x: Tensor) -> tuple[torch.Size, Tensor, Tensor | None, Answer]:
         if not eager():
             raise RuntimeError(
-                f"{self!r} cannot be projected on inside torch.compile(fullgraph=True), vmap or export: its solver looks at "
-                f"values. Call it outside of them; it takes any batch dims itself. Polytope and the closed-form sets "
+                f"{self!r} cannot be projected on inside torch.compile(fullgraph=True), vmap, export or ONNX: its solver "
+                f"looks at values. Call it outside of them; it takes any batch dims itself. Polytope and the closed-form sets "
                 f"can be used inside."
             )
         batch, rows, context = self._rows(x)

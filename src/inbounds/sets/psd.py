@@ -23,7 +23,7 @@ class PSD(ConstraintSet):
         if n < 1:
             raise ValueError(f"PSD asked for n >= 1, got {n}.")
         self.n, self.shape = n, (n, n)
-        self._constant("minimum", minimum)
+        self._constant("minimum", minimum, dims=0)
         self._plain = not isinstance(minimum, Tensor) and minimum == 0
 
     def _lifted(self, x: Tensor, land: bool = False) -> Tensor:
