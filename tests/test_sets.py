@@ -5,9 +5,10 @@ import math
 
 import pytest
 import torch
-from catalogue import OVERLAP, PLANE, SETS, SOLVED, hard_points
+from catalogue import CURVED, OVERLAP, PLANE, POLYHEDRA, SETS, SOLVED, hard_points
 
 import inbounds as ib
+from inbounds.testing import Case, is_idempotent, keeps_bad_rows_apart, lands_in_the_set, tangent_kills_the_normal
 
 BATCHES = [(), (1,), (3, 1, 2)]
 DTYPES = [torch.float32, torch.float64]
@@ -20,9 +21,18 @@ def test_contract(name, seed):
     ib.check_set(SETS[name](), seed=seed)
 
 
-@pytest.mark.parametrize("name", SOLVED)
+@pytest.mark.parametrize("name", [n if n in POLYHEDRA else pytest.param(n, marks=pytest.mark.nightly) for n in SOLVED])
 def test_contract_of_solved_sets(name):
+    """Polyhedra take a second or two each; a curved set takes ten to thirty seconds, which is for `make test-all`."""
     ib.check_set(SOLVED[name](), points=12)
+
+
+@pytest.mark.parametrize("name", CURVED)
+def test_first_laws_of_curved_sets(name):
+    """The laws that need one or two projections each: the others are too dear for `make test`."""
+    case = Case.of(CURVED[name](), torch.float64, seed=0, points=12)
+    for law in (lands_in_the_set, is_idempotent, tangent_kills_the_normal, keeps_bad_rows_apart):
+        law(case)
 
 
 @pytest.mark.nightly
@@ -32,9 +42,16 @@ def test_contract_of_solved_sets_at_more_points(name, seed):
     ib.check_set(SOLVED[name](), seed=seed)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("name", EVERY)
+SHAPES = [(name, batch, dtype) for name in EVERY for batch in BATCHES for dtype in DTYPES]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "dtype"),
+    [
+        s if s[0] not in CURVED or s[1:] == ((3, 1, 2), torch.float32) else pytest.param(*s, marks=pytest.mark.nightly)
+        for s in SHAPES
+    ],
+)
 def test_shapes(name, batch, dtype):
     M = EVERY[name]()
     g = torch.Generator().manual_seed(0)
@@ -111,7 +128,7 @@ def test_a_million_hard_points(name):
 
 @pytest.mark.parametrize("name", SOLVED)
 def test_hard_points_of_solved_sets(name):
-    check_hard_points(SOLVED[name](), 320, 160)
+    check_hard_points(SOLVED[name](), *((640, 320) if name in POLYHEDRA else (160, 80)))
 
 
 @pytest.mark.nightly

@@ -42,6 +42,8 @@ class Intersection(SolvedSet):
             raise ValueError(f"Intersection asked for sets of points of one shape, got {got}.")
         self.shape = sets[0].shape
         self.sets = nn.ModuleList(sets)
+        for s in sets:
+            self.batch = self._joint_batch(repr(s), s.batch)
         self.reach = math.inf if all(s.reach == math.inf for s in sets) else None
         self.exact = all(s.exact for s in sets)
         self.restarts = restarts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.derivative import eager
+from ..kernels.derivative import looking
 from .polyhedron import solve_rows
 
 Answer = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -74,7 +74,7 @@ def _(info, in_dims, x, A, b, E, f, W, fine, eps, land):
 def nearest_in_polyhedron(x, A, b, E, f, W, fine: int, eps: float, land: float) -> Answer:
     """`solve_rows`, without derivative, in every mode of torch."""
     args = [t.detach() for t in (x, A, b, E, f, W)]
-    if eager():
+    if looking(args[0]):
         with torch.no_grad():
             return solve_rows(*args, fine=fine, eps=eps, land=land)  # pyright: ignore[reportReturnType]
     return _operator(*args, fine, eps, land)
