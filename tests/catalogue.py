@@ -98,6 +98,7 @@ CURVED = {
     "fitted circle and Halfspace": lambda: ib.Intersection(fitted_circle(), ib.Halfspace([1.0, 0], 0.2)),
 }
 SOLVED = POLYHEDRA | CURVED
+DEAR = "fitted circle and Halfspace"  # p - P(p) of a fitted set, its derivatives included: five times the cost of any other one
 
 
 def hard_points(M: ib.ConstraintSet, count: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from catalogue import CURVED, OVERLAP, PLANE, POLYHEDRA, SETS, SOLVED, hard_points
+from catalogue import CURVED, DEAR, OVERLAP, PLANE, POLYHEDRA, SETS, SOLVED, hard_points
 
 import inbounds as ib
 from inbounds.testing import Case, is_idempotent, keeps_bad_rows_apart, lands_in_the_set, tangent_kills_the_normal
@@ -15,19 +15,24 @@ DTYPES = [torch.float32, torch.float64]
 EVERY = SETS | SOLVED
 
 
+def affordable(names, nightly=(DEAR,)):
+    """All of them, those that cost too much in make test-all only."""
+    return [pytest.param(n, marks=pytest.mark.nightly) if n in nightly else n for n in names]
+
+
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_contract(name, seed):
     ib.check_set(SETS[name](), seed=seed)
 
 
-@pytest.mark.parametrize("name", [n if n in POLYHEDRA else pytest.param(n, marks=pytest.mark.nightly) for n in SOLVED])
+@pytest.mark.parametrize("name", affordable(SOLVED, nightly=CURVED))
 def test_contract_of_solved_sets(name):
     """Polyhedra take a second or two each; a curved set takes ten to thirty seconds, which is for `make test-all`."""
     ib.check_set(SOLVED[name](), points=12)
 
 
-@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize("name", affordable(CURVED))
 def test_first_laws_of_curved_sets(name):
     """The laws that need one or two projections each: the others are too dear for `make test`."""
     case = Case.of(CURVED[name](), torch.float64, seed=0, points=12)
@@ -48,7 +53,9 @@ SHAPES = [(name, batch, dtype) for name in EVERY for batch in BATCHES for dtype 
 @pytest.mark.parametrize(
     ("name", "batch", "dtype"),
     [
-        s if s[0] not in CURVED or s[1:] == ((3, 1, 2), torch.float32) else pytest.param(*s, marks=pytest.mark.nightly)
+        s
+        if s[0] not in CURVED or (s[0] != DEAR and s[1:] == ((3, 1, 2), torch.float32))
+        else pytest.param(*s, marks=pytest.mark.nightly)
         for s in SHAPES
     ],
 )
@@ -126,7 +133,7 @@ def test_a_million_hard_points(name):
     check_hard_points(SETS[name](), 1_000_000, 50_000)
 
 
-@pytest.mark.parametrize("name", SOLVED)
+@pytest.mark.parametrize("name", affordable(SOLVED))
 def test_hard_points_of_solved_sets(name):
     check_hard_points(SOLVED[name](), *((640, 320) if name in POLYHEDRA else (160, 80)))
 
@@ -295,7 +302,7 @@ def test_reprs_print_the_constructor():
 
 
 def test_sampling_is_reproducible_and_uniform():
-    for name in EVERY:
+    for name in EVERY.keys() - {DEAR}:
         M = EVERY[name]()
         a, b = (M.sample(7, generator=torch.Generator().manual_seed(3)) for _ in range(2))
         assert torch.equal(a, b)
@@ -364,7 +371,7 @@ def test_empty_batches():
 
 def test_moreau_at_corners():
     """v - Tv is orthogonal to Tv, and T is idempotent: T is the projection on a closed convex cone."""
-    for name in EVERY:
+    for name in EVERY.keys() - {DEAR}:
         M = EVERY[name]()
         g, count = torch.Generator().manual_seed(0), 300 if name in SETS else 30
         p = M.project(2 * torch.randn(count, *M.shape, generator=g, dtype=torch.float64))

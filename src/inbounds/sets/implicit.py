@@ -174,7 +174,7 @@ class Implicit(SolvedSet):
             if f is None:
                 continue
             if not len(y):
-                parts.append(y.new_zeros(0, self.counts[0 if f is self.eq else 1]))
+                parts.append(y[:, :1].expand(0, self.counts[0 if f is self.eq else 1]))
                 continue
             value = torch.func.vmap(f, randomness="same")(points) if context is None else torch.func.vmap(f)(points, context)
             parts.append(value.reshape(len(y), -1))
