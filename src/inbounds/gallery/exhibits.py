@@ -194,6 +194,7 @@ EXHIBITS = [
             3.5,
             "A x at most b: as many faces as you like",
         ),
+        note="5 faces",
     ),
     Exhibit(
         "halfspaces",
@@ -205,6 +206,7 @@ EXHIBITS = [
             "several half-spaces at once; the set may go on without end",
         ),
         center=[0, 0.5],
+        note="3 faces",
     ),
     Exhibit(
         "capped-simplex",

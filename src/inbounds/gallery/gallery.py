@@ -147,7 +147,7 @@ def conclude(rows: list[dict], points: int, out: Path, console: Console) -> int:
     found = (
         f"NOT inside up to rounding: {', '.join(outside)}" if outside else "every projected point is in its set up to rounding"
     )
-    count = f"{len(rows)} sets, {points:,} points each, or {PATIENCE:,} where a solver projects"
+    count = f"{len(rows)} sets, {points:,} points each, at most {PATIENCE:,} where a solver projects"
     text = f"{count}: {found}. Pictures: {out / 'overview.png'} and one per set beside it."
     console.print(text, highlight=False, soft_wrap=True)
     return 1 if outside else 0
