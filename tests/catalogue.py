@@ -3,8 +3,10 @@
 import math
 
 import torch
+from torch import nn
 
 import inbounds as ib
+from inbounds.learned.hull import Hull
 
 PLANE = ([0.0, 0.0], [4.0, 3.0])
 RECT = ([[1, 1], [2.2, 1.9], [3.1, 0.9]], [0.5, 0.55, 0.45])
@@ -19,6 +21,9 @@ SETS = {
     "Ball(3), off centre": lambda: ib.Ball(3, radius=0.5, center=[1.0, 2.0, -3.0]),
     "Box": lambda: ib.Box([0.0, -1.0, -math.inf], [1.0, math.inf, 2.0]),
     "Simplex(5)": lambda: ib.Simplex(5),
+    "Simplex(5, total=2.5)": lambda: ib.Simplex(5, total=2.5),
+    "CappedSimplex": lambda: ib.CappedSimplex(5, [0.1, 0.2, 0.3, 0.4, 0.5], total=0.8),
+    "Ellipsoid": lambda: ib.Ellipsoid([1.0, 2.0, 3.0], center=[0.5, 0.0, 0.0]),
     "Halfspace": lambda: ib.Halfspace([1.0, 2.0, -1.0], 0.5),
     "Affine": lambda: ib.Affine([[1.0, 1, 1, 1], [0, 1, 2, 3], [1, 2, 3, 4]], [1.0, 2.0, 3.0]),
     "SecondOrderCone(4)": lambda: ib.SecondOrderCone(4),
@@ -31,6 +36,7 @@ SETS = {
     "Stiefel(5, 2)": lambda: ib.Stiefel(5, 2),
     "Stiefel(3, 3)": lambda: ib.Stiefel(3, 3),
     "PSD(3)": lambda: ib.PSD(3),
+    "PSD(3, minimum=0.1)": lambda: ib.PSD(3, minimum=0.1),
     "FixedTracePSD(3)": lambda: ib.FixedTracePSD(3, trace=2.0),
     "BoxMinusBalls, disjoint": lambda: ib.BoxMinusBalls(*PLANE, *RECT),
     "BoxMinusBalls, overlapping": lambda: ib.BoxMinusBalls(*PLANE, *OVERLAP),
@@ -44,6 +50,55 @@ SETS = {
 }
 # sets whose projection needs no SVD and no eigenvectors
 CLOSED_FORM = [n for n in SETS if not any(w in n for w in ("Affine", "SO(4)", "SE(4)", "Stiefel", "PSD"))]
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def torus(p):
+    return ((p[:2] @ p[:2]).sqrt() - 2) ** 2 + p[2] ** 2 - 0.25
+
+
+def cut_ellipsoid(p):
+    return torch.stack([(p * p / p.new_tensor([1.0, 4.0, 9.0])).sum() - 1, p.sum() - 1])
+
+
+def fitted_circle():
+    return ib.fit(nn.functional.normalize(draw(200, 2, seed=1), dim=1))
+
+
+def fitted_square():
+    return Hull.fit(torch.rand(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+
+
+FACES = (draw(12, 4), draw(12, seed=1).abs() + 0.2)
+# Sets that a solver projects on. The same laws hold for them, at fewer points: a point costs 0.1 to 2 ms of CPU time and not a
+# microsecond, so that 100,000 of them would take hours.
+POLYHEDRA = {
+    "Polytope": lambda: ib.Polytope(*FACES),
+    "Polytope, equalities": lambda: ib.Polytope(*FACES, E=[[1.0, 1, 1, 1], [2, 2, 2, 2]], f=[0.1, 0.2], low=[-3.0] * 4),
+    "Polytope, one equality": lambda: ib.Polytope(*FACES, E=[[1.0, 1, 1, 1]], f=[0.1]),
+    "Polytope, bounds": lambda: ib.Polytope(low=[0.0, 0, -math.inf], high=[1.0, math.inf, 2.0]),
+    "Polytope, weight": lambda: ib.Polytope(
+        FACES[0][:, :3], FACES[1], weight=[[2.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 4.0]]
+    ),
+    "Halfspaces": lambda: ib.Halfspaces([[1.0, 0], [0, 1], [1, 1]], [1.0, 1, 1.5]),
+    "Box and Affine": lambda: ib.Intersection(ib.Box([-1.0] * 4, [0.6] * 4), ib.Affine([[1.0, 1, 1, 1]], [0.5])),
+    "CappedSimplex and Halfspace": lambda: ib.Intersection(ib.CappedSimplex(4, 0.5), ib.Halfspace([1.0, 1, 0, 0], 0.6)),
+    "fitted square and Affine": lambda: ib.Intersection(fitted_square(), ib.Affine([[1.0, 1.0]], [0.8])),
+}
+CURVED = {
+    "Correlation(3)": lambda: ib.Correlation(3),
+    "Implicit, torus": lambda: ib.Implicit(3, eq=torus),
+    "Implicit, ellipsoid and half-space": lambda: ib.Implicit(3, ineq=cut_ellipsoid),
+    "Ball and Halfspace": lambda: ib.Intersection(ib.Ball(3), ib.Halfspace([1.0, 1, 0], 0.5)),
+    "Ball and Affine": lambda: ib.Intersection(ib.Ball(3), ib.Affine([[1.0, 1, 1]], [0.5])),
+    "circle and Halfspace": lambda: ib.Intersection(ib.Sphere(2), ib.Halfspace([1.0, 0], 0.2)),
+    "fitted circle and Halfspace": lambda: ib.Intersection(fitted_circle(), ib.Halfspace([1.0, 0], 0.2)),
+}
+SOLVED = POLYHEDRA | CURVED
+DEAR = "fitted circle and Halfspace"  # p - P(p) of a fitted set, its derivatives included: five times the cost of any other one
 
 
 def hard_points(M: ib.ConstraintSet, count: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:

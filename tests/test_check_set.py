@@ -7,7 +7,8 @@ import torch
 from catalogue import SETS
 
 import inbounds as ib
-from inbounds.testing import LawError, overrides_hooks_only
+from inbounds.sets.solved import SolvedSet
+from inbounds.testing import Case, LawError, nothing_is_nearer, overrides_hooks_only
 
 
 class WrongDim(ib.Sphere):
@@ -252,3 +253,23 @@ def test_a_set_that_replaces_a_public_method_is_told_which_hook_to_write():
 def test_no_set_of_the_library_replaces_a_public_method():
     for make in SETS.values():
         overrides_hooks_only(make())
+
+
+class FarSide(SolvedSet):
+    """A circle whose solver stops at the farthest point, which is stationary too."""
+
+    shape = (2,)
+
+    def _nearest(self, x):
+        return -x / x.norm(dim=-1, keepdim=True), torch.zeros(x.shape[:-1], dtype=torch.long)
+
+    def _solve(self, x):
+        raise NotImplementedError
+
+    def _residuals(self, x):
+        return x.norm(dim=-1, keepdim=True) - 1, x[..., :0]
+
+
+def test_a_solver_on_a_set_that_is_not_convex_must_still_beat_the_neighbours_of_its_answer():
+    with pytest.raises(LawError, match="'nearest'"):
+        nothing_is_nearer(Case.of(FarSide(), torch.float64, seed=0, points=8))

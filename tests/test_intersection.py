@@ -142,32 +142,6 @@ def test_psd_with_a_smallest_eigenvalue():
     assert repr(M) == "PSD(3, minimum=0.1)" and repr(ib.PSD(3)) == "PSD(3)"
 
 
-LAWS = {
-    "Polytope": lambda: ib.Polytope(draw(12, 4), draw(12, seed=1).abs() + 0.2),
-    "Polytope, equalities": lambda: ib.Polytope(
-        draw(12, 4), draw(12, seed=1).abs() + 0.2, E=[[1.0, 1, 1, 1], [2, 2, 2, 2]], f=[0.1, 0.2], low=[-3.0] * 4
-    ),
-    "Polytope, one equality": lambda: ib.Polytope(draw(12, 4), draw(12, seed=1).abs() + 0.2, E=[[1.0, 1, 1, 1]], f=[0.1]),
-    "Polytope, bounds": lambda: ib.Polytope(low=[0.0, 0, -math.inf], high=[1.0, math.inf, 2.0]),
-    "Halfspaces": lambda: ib.Halfspaces([[1.0, 0], [0, 1], [1, 1]], [1.0, 1, 1.5]),
-    "CappedSimplex": lambda: ib.CappedSimplex(6, 0.3),
-    "CappedSimplex, caps": lambda: ib.CappedSimplex(5, [0.1, 0.2, 0.3, 0.4, 0.5], total=0.8),
-    "Simplex, total": lambda: ib.Simplex(5, total=2.5),
-    "Ellipsoid": lambda: ib.Ellipsoid([1.0, 2, 3], center=[0.5, 0, 0]),
-    "PSD, minimum": lambda: ib.PSD(3, minimum=0.1),
-    "Correlation": lambda: ib.Correlation(3),
-    "Box and Affine": lambda: ib.Intersection(*CONVEX[0][1:]),
-    "Simplex and Halfspace": lambda: ib.Intersection(*CONVEX[1][1:]),
-    "Ball and Halfspace": lambda: ib.Intersection(*CONVEX[3][1:]),
-    "Hull and Affine": lambda: ib.Intersection(hull(), ib.Affine([[1.0, 1.0]], [0.8])),
-}
-
-
-@pytest.mark.parametrize("name", LAWS)
-def test_the_contract(name):
-    ib.check_set(LAWS[name](), points=16)
-
-
 WRONG = [
     (TypeError, r"Intersection asked for sets, got Linear", lambda: ib.Intersection(nn.Linear(2, 2))),
     (TypeError, r"Intersection asked for sets, got nothing", lambda: ib.Intersection()),
@@ -175,6 +149,11 @@ WRONG = [
         ValueError,
         r"one shape, got Ball\(2\) of shape \(2,\), Ball\(3\) of shape \(3,\)",
         lambda: ib.Intersection(ib.Ball(2), ib.Ball(3)),
+    ),
+    (
+        ValueError,
+        r"one set of parameters for all points, since Ball\(2, radius=<4>\) is curved.*batch dims \(4,\).*context=c",
+        lambda: ib.Intersection(ib.Ball(2, radius=torch.ones(4)), ib.Halfspace([1.0, 0], 0.5)),
     ),
     (ValueError, r"Correlation asked for n >= 1", lambda: ib.Correlation(0)),
     (TypeError, r"whole numbers", lambda: ib.Correlation(2.0)),

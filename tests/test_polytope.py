@@ -74,15 +74,16 @@ def test_nothing_is_wrong_without_a_flag(case, size, dtype):
     x = size * draw(256, A.shape[1], seed=1, dtype=dtype)
     M = ib.Polytope(A, b)
     s = M.solve(x)
-    assert (s.status == OK).all() or name == "width 1e-9", s
-    assert s.ok.all()
-    y = s.point
+    y, eps = s.point, torch.finfo(dtype).eps
+    # a slab that is thinner than the rounding of w.y on both sides has no room to land in, and is flat; all else is firm
+    slab = 1e-9 if name == "width 1e-9" else math.inf
+    thin = slab <= 8 * eps * A[-2].double().norm() * y.double().norm(dim=1)
+    assert s.ok.all() and (thin | (s.status == OK)).all(), s
     assert torch.equal(y, M.project(x))
     firm = s.status == OK
     over = y.double() @ A.double().mT - b.double()
     assert (over[firm] <= 0).all()
     few = slice(0, 64)
-    eps = torch.finfo(dtype).eps
     wrong, over = judge(x[few].double().numpy(), y[few].double().numpy(), A.double().numpy(), b.double().numpy(), slack=64 * eps)
     assert wrong <= 64 * eps and over <= 64 * eps * size
 

@@ -100,6 +100,10 @@ class ConstraintSet(nn.Module, ABC):
         """What the rounding of the defining equations at x is relative to."""
         return 1.0
 
+    def _isometric(self, v: Tensor) -> Tensor:
+        """v in coordinates in which the metric of `project` is the Euclidean one: v itself, but for a weighted `Polytope`."""
+        return v
+
     def _validate(self) -> None:
         """Refuse parameters for which there is no such set; called at construction, and later where they are learnable."""
 

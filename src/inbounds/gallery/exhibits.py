@@ -18,7 +18,10 @@ from .pictures import Cloud, Frames, Pairs
 
 @dataclass(frozen=True)
 class Exhibit:
-    """kind(*args) and Gaussian noise around `center`; `note` replaces arguments too long for a table."""
+    """kind(*args) and Gaussian noise around `center`; `note` replaces arguments too long for a table.
+
+    `call` is the constructor's call where its arguments do not print as they are written: functions.
+    """
 
     name: str
     kind: Any
@@ -27,11 +30,12 @@ class Exhibit:
     center: Any = 0.0
     sigma: float = 1.5
     note: str = ""
+    call: str = ""
 
     @property
     def text(self) -> str:
         """The constructor's call, which is the title of the picture."""
-        return f"{self.kind.__name__}({', '.join(map(repr, self.args))})"
+        return self.call or f"{self.kind.__name__}({', '.join(map(repr, self.args))})"
 
     @property
     def label(self) -> str:
@@ -55,6 +59,17 @@ def disc_coordinates(x: Tensor) -> np.ndarray:
     return cone_coordinates(x)[..., :2]
 
 
+def correlations(x: Tensor) -> np.ndarray:
+    """The three entries beside the diagonal of a symmetric 3 x 3 matrix, or of the symmetric part of another one."""
+    y = (x + x.mT) / 2
+    return torch.stack([y[..., 0, 1], y[..., 0, 2], y[..., 1, 2]], -1).numpy()
+
+
+def torus(p: Tensor) -> Tensor:
+    """0 for points at the distance 0.6 from the circle of radius 1.6 in the plane of the first two axes."""
+    return (p[:2].norm() - 1.6) ** 2 + p[2] ** 2 - 0.36
+
+
 def axis_last(x: Tensor) -> np.ndarray:
     """(t, x) -> (x, t): the cone opens upwards."""
     return x.roll(-1, -1).numpy()
@@ -75,6 +90,8 @@ def rotation_and_offset(x: Tensor) -> tuple[np.ndarray, np.ndarray]:
     return x[..., :9].unflatten(-1, (3, 3)).numpy(), x[..., 9:].numpy()
 
 
+FACES = ([[1, 0.3], [-0.4, 1], [-1, 0.2], [-0.5, -1], [0.8, -1]], [1.6, 1.5, 1.7, 1.4, 1.8])
+WEDGE = ([[1, 1], [-1, 2], [0.2, 1]], [1.5, 2, 1])
 BOX = ([-1.5, -1], [1.5, 1])
 NORMAL = ([1, 2], 1)
 DISJOINT = ([0, 0], [4, 3], [[0.9, 2.2], [1.6, 0.8], [3.1, 1.7]], [0.5, 0.6, 0.65])
@@ -82,11 +99,25 @@ OVERLAPPING = ([0, 0], [4, 3], [[1.2, 1.9], [1.7, 1.1], [3, 0.45]], [0.6, 0.55, 
 ROOM = ([-2, -2, -2], [2, 2, 2], [[-0.8, -0.8, 0.8], [0.9, 0.9, 0.7], [0.8, -0.7, -0.9]], [1, 0.9, 0.9])
 CAPS = ([[1, 0.4, 0.6], [0.3, 1, -0.2], [1, -0.8, -0.4]], [0.5, 0.4, 0.45])
 UNIT_BALL = (((0, 0, 0), 1),)
+CAP = 0.6
+HEXAGON = [[CAP, 1 - CAP, 0], [1 - CAP, CAP, 0], [0, CAP, 1 - CAP], [0, 1 - CAP, CAP], [1 - CAP, 0, CAP], [CAP, 0, 1 - CAP]]
 
 
 def plain(backdrop: shapes.Backdrop, half: float, says: str, **how) -> Cloud:
     """Points of the plane around 0."""
     return Cloud(backdrop=backdrop, half=half, says=says, **{"middle": (0, 0), **how})
+
+
+def corners(A, b, order) -> list[list[float]]:
+    """Where faces i and j of {A x <= b} in the plane meet, for the pairs (i, j)."""
+    return [np.linalg.solve(np.array([A[i], A[j]], float), np.array([b[i], b[j]], float)).tolist() for i, j in order]
+
+
+def lens() -> list[tuple[float, float]]:
+    """The outline of {|p| <= 1.5, p_1 + p_2 <= 1}: an arc and its chord."""
+    half = math.acos(1 / (1.5 * math.sqrt(2)))
+    turn = np.linspace(math.pi / 4 + half, math.pi / 4 - half + 2 * math.pi, 97)
+    return [(1.5 * math.cos(t), 1.5 * math.sin(t)) for t in turn]
 
 
 def world(name: str, args: tuple, says: str) -> Exhibit:
@@ -154,6 +185,59 @@ EXHIBITS = [
             says="A x = b",
         ),
     ),
+    Exhibit(
+        "polytope",
+        ib.Polytope,
+        FACES,
+        plain(
+            shapes.shape(corners(*FACES, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)])),
+            3.5,
+            "A x at most b: as many faces as you like",
+        ),
+        note="5 faces",
+    ),
+    Exhibit(
+        "halfspaces",
+        ib.Halfspaces,
+        WEDGE,
+        plain(
+            shapes.shape([[-100, -49], *corners(*WEDGE, [(1, 2), (2, 0)]), [101.5, -100], [-100, -100]]),
+            3.5,
+            "several half-spaces at once; the set may go on without end",
+        ),
+        center=[0, 0.5],
+        note="3 faces",
+    ),
+    Exhibit(
+        "capped-simplex",
+        ib.CappedSimplex,
+        (3, CAP),
+        Cloud(
+            half=1.7,
+            middle=(0.3, 0.3, 0.3),
+            camera=(20, 30),
+            backdrop=shapes.together(shapes.polygon(HEXAGON), shapes.triad(1.6)),
+            says="shares with the sum 1, none above its cap",
+        ),
+        center=1 / 3,
+    ),
+    Exhibit("ellipsoid", ib.Ellipsoid, ([2, 0.8],), plain(shapes.ellipse([2, 0.8]), 3.5, "a ball with different axes")),
+    Exhibit(
+        "intersection",
+        ib.Intersection,
+        (ib.Ball(2, radius=1.5), ib.Halfspace([1, 1], 1)),
+        plain(shapes.shape(lens()), 3.5, "points that lie in all of the sets"),
+        note="disc and half-plane",
+        call="Intersection(Ball(2, radius=1.5), Halfspace([1, 1], 1))",
+    ),
+    Exhibit(
+        "implicit",
+        ib.Implicit,
+        (3, torus),
+        Cloud(half=3, camera=(35, 30), backdrop=shapes.torus(1.6, 0.6), says="whatever you can write as an equation: a torus"),
+        note="a torus",
+        call="Implicit(3, eq=lambda p: (p[:2].norm() - 1.6) ** 2 + p[2] ** 2 - 0.36)",
+    ),
     cone(
         "second-order-cone",
         ib.SecondOrderCone,
@@ -199,6 +283,22 @@ EXHIBITS = [
             coords=disc_coordinates,
         ),
         center=[[0.5, 0], [0, 0.5]],
+    ),
+    Exhibit(
+        "correlation",
+        ib.Correlation,
+        (3,),
+        Cloud(
+            half=2,
+            camera=(20, 25),
+            backdrop=shapes.together(
+                shapes.elliptope(), shapes.triad(0.6, ("$x_{12}$", "$x_{13}$", "$x_{23}$"), aside=(-1.4, -1.4))
+            ),
+            coords=correlations,
+            says="the three correlations of three variables; the diagonal, which is 1 afterwards, is not drawn",
+        ),
+        center=np.eye(3).tolist(),
+        sigma=0.9,
     ),
     world("disjoint", DISJOINT, "a box with round obstacles"),
     world("overlapping", OVERLAPPING, "obstacles may overlap and cut the edge: the corners between them are found"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 from matplotlib.patches import Circle, Ellipse, Polygon, Rectangle
@@ -38,6 +38,17 @@ def box(low, high) -> Backdrop:
     """A filled rectangle."""
     size = np.subtract(high, low)
     return lambda ax: ax.add_patch(Rectangle(low, *size, facecolor=TINT, edgecolor=INK, lw=1.2, zorder=BACK))
+
+
+def shape(corners) -> Backdrop:
+    """A filled polygon; where it should go on without end, give it corners outside of the picture."""
+    return lambda ax: ax.add_patch(Polygon(corners, facecolor=TINT, edgecolor=INK, lw=1.2, zorder=BACK))
+
+
+def ellipse(semi_axes) -> Backdrop:
+    """A filled ellipse around 0."""
+    wide, tall = 2 * np.array(semi_axes)
+    return lambda ax: ax.add_patch(Ellipse((0, 0), wide, tall, facecolor=TINT, edgecolor=INK, lw=1.2, zorder=BACK))
 
 
 def halfplane(a, b) -> Backdrop:
@@ -159,6 +170,40 @@ def caps(centers, angles) -> Backdrop:
             ax.plot_surface(*patch, color=colour, lw=0, shade=False, antialiased=False, zorder=zorder)
             rim = np.stack([w[:, -1] for w in patch])
             ax.plot(*rim, color=INK, lw=0.9, alpha=1 if near else 0.3, zorder=EDGE if near else BACK)
+
+    return draw
+
+
+def torus(radius: float, tube: float) -> Backdrop:
+    """A see-through torus around the third axis, with rings in both directions."""
+
+    def at(s, t):
+        wide = radius + tube * np.cos(t)
+        return wide * np.cos(s), wide * np.sin(s), tube * np.sin(t)
+
+    def draw(ax):
+        ax.plot_surface(*at(*np.meshgrid(TURN, TURN[::4])), color="#9cc3df", alpha=0.22, lw=0, shade=False, zorder=BACK)
+        for s in TURN[:-1:6]:
+            ax.plot(*at(s + 0 * TURN, TURN), color=FAINT, lw=0.7, zorder=BODY)
+        for t in TURN[:-1:24]:
+            ax.plot(*at(TURN, t + 0 * TURN), color=FAINT, lw=0.7, zorder=BODY)
+
+    return draw
+
+
+def elliptope() -> Backdrop:
+    """{(x, y, z) : [[1, x, y], [x, 1, z], [y, z, 1]] >= 0}: on its boundary x = cos s, y = cos t, z = cos(s + t)."""
+    s, t = np.meshgrid(np.linspace(0, np.pi, 33), np.linspace(-np.pi, np.pi, 65))
+
+    def draw(ax):
+        ax.plot_surface(np.cos(s), np.cos(t), np.cos(s + t), color="#9cc3df", alpha=0.22, lw=0, shade=False, zorder=BACK)
+        for level in np.linspace(0, np.pi, 9):
+            for sign in (1, -1):
+                turn = sign * s[0]
+                ax.plot(np.cos(level) + 0 * turn, np.cos(turn), np.cos(level + turn), color=FAINT, lw=0.7, zorder=BODY)
+        tips = np.array([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]])
+        for a, b in combinations(tips, 2):
+            ax.plot(*np.stack([a, b]).T, color=INK, lw=1, zorder=BODY)
 
     return draw
 

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..kernels.derivative import eager, symmetric_method
+from ..kernels.vectors import pulled_in
 from ..solvers.linear import Gram, apply, kkt, length, reduced, stiff_step
-from .base import EPS, LearnedSet
+from .base import EPS, FAR, LearnedSet
 from .charts import Charts
 from .polynomials import Monomials, Polynomials
 from .quadric import Quadric
@@ -21,7 +22,6 @@ PLAIN_STEPS = 6  # without them, at most
 STIFF = 1e6  # weight of the equations in a plain step
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 CHUNK = 8_192  # rows at once
-FAR = 1e8  # sizes of the set
 CHARTS = 4e-3  # error, in units of the set's size, that training may leave: raised for speed; it stands for eps there
 
 
@@ -89,7 +89,7 @@ class Algebraic(LearnedSet):
     # --- projection --------------------------------------------------------------------------------------
     def _foot(self, z, eps=EPS):
         w = self._lower(z)
-        w = w * (FAR / length(w)[:, None].clamp(min=FAR))  # beyond, monomials overflow; the direction is all that counts
+        w = pulled_in(w, FAR)  # in sizes of the set: beyond, monomials overflow
         if self._quadric is not None:
             y = self._quadric.project(w)
         else:

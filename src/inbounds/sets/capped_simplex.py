@@ -25,7 +25,7 @@ class CappedSimplex(ConstraintSet):
         if n < 1:
             raise ValueError(f"CappedSimplex asked for n >= 1 entries, got {n}.")
         self.shape = (n,)
-        c, t = self._constant("cap", cap), self._constant("total", total)
+        c, t = self._constant("cap", cap, dims=1), self._constant("total", total, dims=0)
         if c.dim() and c.shape[-1] not in (1, n):
             raise ValueError(
                 f"CappedSimplex({n}) asked for a cap that is a number or of shape (*batch, {n}), got {tuple(c.shape)}."

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.derivative import eager
+from ..kernels.vectors import pulled_in
 from ..solvers import NOT_CONVERGED, OK
 from ..solvers.dual_newton import Project, dual_newton, jacobian
 from .solved import FirstOnly
@@ -24,7 +25,7 @@ def nearest_on_planes(
     """
     if not eager():
         raise RuntimeError(
-            f"{who} cannot be projected on inside torch.compile(fullgraph=True), vmap or export: its solver looks at "
+            f"{who} cannot be projected on inside torch.compile(fullgraph=True), vmap, export or ONNX: its solver looks at "
             f"values. Call it outside of them; it takes any batch dims itself."
         )
     R, every = len(x), torch.arange(len(x), device=x.device)
@@ -34,7 +35,7 @@ def nearest_on_planes(
     with torch.no_grad():
         away = fixed.abs().amax(1, keepdim=True)
         far = away > FAR
-        fixed = torch.where(far, fixed / away.clamp(min=1e-300) * NEAR, fixed)
+        fixed = torch.where(far, pulled_in(fixed, NEAR), fixed)
         m, y, gap, count = dual_newton(project, fixed, rows_A, rows_b)
         for _ in range(3 if bool(far.any()) else 0):  # P(y + s (x - y)) = P(x) for y = P(x): where rounding is that of y
             step = true - y

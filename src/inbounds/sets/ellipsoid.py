@@ -27,7 +27,7 @@ class Ellipsoid(ConstraintSet):
 
     def __init__(self, semi_axes: Any, center: Numbers = None):
         super().__init__()
-        a = self._constant("semi_axes", semi_axes)
+        a = self._constant("semi_axes", semi_axes, dims=1)
         if a.dim() < 1:
             raise ValueError(
                 f"Ellipsoid asked for semi_axes of shape (*batch, n), got a number. Write Ball(n, radius={semi_axes})."
@@ -35,7 +35,7 @@ class Ellipsoid(ConstraintSet):
         self._require(a > 0, lambda: f"Ellipsoid asked for semi_axes > 0, got {a.tolist()}.")
         n = a.shape[-1]
         self.shape, self.centered = (n,), center is None
-        c = self._constant("center", torch.zeros(n, dtype=torch.float64) if center is None else center)
+        c = self._constant("center", torch.zeros(n, dtype=torch.float64) if center is None else center, dims=1)
         if c.shape[-1:] != (n,):
             raise ValueError(f"Ellipsoid asked for a center of shape (*batch, {n}), got {tuple(c.shape)}.")
 

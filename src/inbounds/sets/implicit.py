@@ -174,7 +174,7 @@ class Implicit(SolvedSet):
             if f is None:
                 continue
             if not len(y):
-                parts.append(y.new_zeros(0, self.counts[0 if f is self.eq else 1]))
+                parts.append(y[:, :1].expand(0, self.counts[0 if f is self.eq else 1]))
                 continue
             value = torch.func.vmap(f, randomness="same")(points) if context is None else torch.func.vmap(f)(points, context)
             parts.append(value.reshape(len(y), -1))
@@ -192,8 +192,8 @@ class Implicit(SolvedSet):
     def _answer(self, x: Tensor) -> tuple[torch.Size, Tensor, Tensor | None, Answer]:
         if not eager():
             raise RuntimeError(
-                f"{self!r} cannot be projected on inside torch.compile(fullgraph=True), vmap or export: its solver looks at "
-                f"values. Call it outside of them; it takes any batch dims itself. Polytope and the closed-form sets "
+                f"{self!r} cannot be projected on inside torch.compile(fullgraph=True), vmap, export or ONNX: its solver "
+                f"looks at values. Call it outside of them; it takes any batch dims itself. Polytope and the closed-form sets "
                 f"can be used inside."
             )
         batch, rows, context = self._rows(x)

@@ -42,11 +42,20 @@ class Intersection(SolvedSet):
             raise ValueError(f"Intersection asked for sets of points of one shape, got {got}.")
         self.shape = sets[0].shape
         self.sets = nn.ModuleList(sets)
+        for s in sets:
+            self.batch = self._joint_batch(repr(s), s.batch)
         self.reach = math.inf if all(s.reach == math.inf for s in sets) else None
         self.exact = all(s.exact for s in sets)
         self.restarts = restarts
         faces = [polyhedral(s) for s in sets]
         curved = [s for s, f in zip(sets, faces, strict=True) if f is None]
+        own = [s for s in sets if s.batch and curved]
+        if own:
+            raise ValueError(
+                f"Intersection asked for members with one set of parameters for all points, since {curved[0]!r} is curved, got "
+                f"{own[0]!r} with the batch dims {tuple(own[0].batch)}. Write Implicit(shape, ineq=lambda p, c: ..., "
+                f"context=...) and project(x, context=c), or use polyhedral members, which may have batch dims."
+            )
         if not curved:
             fixed = [{k: t.detach() for k, t in f.items()} for f in faces if f is not None]
             self.way: nn.Module = joined(fixed, on_fail)

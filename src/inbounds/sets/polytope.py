@@ -243,6 +243,12 @@ class Polytope(SolvedSet):
             x.dtype
         )
 
+    def _isometric(self, v: Tensor) -> Tensor:
+        """L^T v, where L L^T = W: its Euclidean length is the length of v in the metric of `weight`."""
+        if "weight" not in self._given_names:
+            return v
+        return times(torch.linalg.cholesky(self._cast("weight", v).double()).mT, v.double()).to(v.dtype)
+
     def _units(self, parts: dict[str, Tensor], A: Tensor, b: Tensor, z: Tensor) -> Tensor:
         """|A_i||x| + |b_i|: what the rounding of A x - b is relative to, (*batch, m)."""
         return norm(A) * norm(z)[..., None] + torch.where(torch.isfinite(b), b.abs(), 0.0)

@@ -23,7 +23,7 @@ class PSD(ConstraintSet):
         if n < 1:
             raise ValueError(f"PSD asked for n >= 1, got {n}.")
         self.n, self.shape = n, (n, n)
-        self._constant("minimum", minimum)
+        self._constant("minimum", minimum, dims=0)
         self._plain = not isinstance(minimum, Tensor) and minimum == 0
 
     def _lifted(self, x: Tensor, land: bool = False) -> Tensor:
@@ -44,9 +44,11 @@ class PSD(ConstraintSet):
         low = self._lifted(x, land=True)
         y = positive_part(sym(x - low)) + low
         eye = torch.eye(self.n, dtype=x.dtype, device=x.device)
-        least = safe_eigh(sym(x.detach()) - self._lifted(x))[0][..., :1, None]
+        l, _, scale = safe_eigh(sym(x.detach()) - self._lifted(x))
+        unit = 2 * max(4, self.n) * torch.finfo(x.dtype).eps
+        near = l[..., :1, None] * scale < unit * (x.detach().abs() + low.detach().abs()).amax((-2, -1), keepdim=True)
         size = y.detach().abs().amax((-2, -1), keepdim=True)  # adding `low` to large eigenvalues rounds
-        return torch.where(least < 0, y + 2 * max(4, self.n) * torch.finfo(x.dtype).eps * size * eye, sym(x))
+        return torch.where(near, y + unit * size * eye, sym(x))
 
     def _residuals(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self._plain:

@@ -23,7 +23,7 @@ class Simplex(ConstraintSet):
         if n < 1:
             raise ValueError(f"Simplex asked for n >= 1 entries, got {n}.")
         self.shape = (n,)
-        t = self._constant("total", total)
+        t = self._constant("total", total, dims=0)
         self._require(t > 0, lambda: f"Simplex asked for total > 0, got {total}. Total 0 leaves the zero vector only.")
         self._plain = not isinstance(total, Tensor) and total == 1
 

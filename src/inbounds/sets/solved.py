@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core import ConstraintSet, full_precision
-from ..kernels.derivative import eager
+from ..kernels.derivative import looking
 from ..solvers import EMPTY, FLAT, NAMES, Solution
 
 
@@ -81,7 +81,7 @@ class SolvedSet(ConstraintSet):
     def _project(self, x: Tensor) -> Tensor:
         y, status = self._nearest(x)
         bad = status > FLAT
-        if not eager():
+        if not looking(x):
             return y if self.on_fail == "best" else torch.where(self._wide(bad), torch.nan, y)
         bad = bad & torch.isfinite(self._flat(x)).all(-1).expand(bad.shape)
         if self.on_fail == "raise" and bool(bad.any()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.derivative import eager
+from ..kernels.derivative import looking
 from .pivoting import back, factor, pick, take, times
 from .polyhedron import coordinates, solve_upper
 
@@ -43,7 +43,7 @@ def on_these_faces(x, A, b, E, f, W, J: Tensor, chosen: Tensor, Q: Tensor, const
     """
     L, x, A, E = turned(W, x, A, E)
     m, p = A.shape[-2], E.shape[-2]
-    if eager():
+    if looking(x):
         J = J[:, : int((J < m).sum(1).max())] if J.numel() else J[:, :0]
     pad = J == m
     if constant:
@@ -54,7 +54,7 @@ def on_these_faces(x, A, b, E, f, W, J: Tensor, chosen: Tensor, Q: Tensor, const
             b = b - times(across, g if g.dim() == 2 else g[None])
             A = A - across @ Q.mT
             b = b.expand(x.shape[0], -1)
-        if J.shape[1] and eager():
+        if J.shape[1] and looking(x):
             C = take(A, J)
             size = torch.where(pad, 1.0, C.norm(dim=2))
             C = C / size[:, :, None]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..kernels.vectors import pulled_in
 from .linear import apply
 from .newton import STEPS, Constraints, Ends, complementary, newton, plain
 from .pivoting import chosen
@@ -134,8 +135,7 @@ def from_afar(x: Tensor, far: Tensor, constraints: Constraints, restarts: int) -
     Only the direction of such an x counts. Every round divides the error by about `NEAR` where the set is curved; what the last
     round still moved counts as error. The multipliers of x itself are those of the moved point divided by s.
     """
-    length = x.abs().amax(1, keepdim=True)
-    moved = torch.where(far[:, None], x / length * NEAR, x)
+    moved = torch.where(far[:, None], pulled_in(x, NEAR), x)
     ends = search(moved, constraints, restarts)
     rows = (far & (ends.error <= GOOD)).nonzero()[:, 0]
     for _ in range(ROUNDS):

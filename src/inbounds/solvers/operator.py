@@ -5,11 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..kernels.derivative import eager
+from ..kernels.derivative import looking
 from .polyhedron import solve_rows
 
 Answer = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 DIMS = (2, 2, 1, 2, 1, 2)  # of x with its rows, and of A, b, E, f, W without
+
+
+def refuse_onnx() -> None:
+    """Shapes are worked out before an exporter translates operators: the place to say what it would say badly."""
+    if torch.onnx.is_in_onnx_export():
+        raise RuntimeError(
+            "torch.onnx.export was asked for the projection on a polyhedron (Polytope, Halfspaces, or an Intersection of such "
+            "sets), but ONNX has no operator for its solver, whose loops are as long as the values need. Write "
+            "torch.export.export(model, (x,)), which keeps it as one operator, or export the network alone and project its "
+            "outputs afterwards. Box, Halfspace, Simplex and CappedSimplex are projected on by formulas, which ONNX takes."
+        )
 
 
 @torch.library.custom_op("inbounds::nearest_in_polyhedron", mutates_args=())
@@ -19,6 +30,7 @@ def _operator(x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor, 
 
 @_operator.register_fake
 def _(x, A, b, E, f, W, fine, eps, land):
+    refuse_onnx()
     R, n = x.shape
     K = min(n, A.shape[-2])
     row = x.new_empty(R, dtype=torch.long)
@@ -62,7 +74,7 @@ def _(info, in_dims, x, A, b, E, f, W, fine, eps, land):
 def nearest_in_polyhedron(x, A, b, E, f, W, fine: int, eps: float, land: float) -> Answer:
     """`solve_rows`, without derivative, in every mode of torch."""
     args = [t.detach() for t in (x, A, b, E, f, W)]
-    if eager():
+    if looking(args[0]):
         with torch.no_grad():
             return solve_rows(*args, fine=fine, eps=eps, land=land)  # pyright: ignore[reportReturnType]
     return _operator(*args, fine, eps, land)
