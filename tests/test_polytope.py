@@ -215,7 +215,7 @@ def test_gradients_reach_every_argument():
         return ib.Polytope(A, b, E, f, low=low, weight=(W + W.mT) / 2).project(x)
 
     assert torch.autograd.gradcheck(project, (x, *tensors))
-    assert torch.autograd.gradgradcheck(project, (x[:2].detach().requires_grad_(), *tensors))
+    assert torch.autograd.gradgradcheck(project, (x[:2].detach().requires_grad_(), *tensors), fast_mode=True)
     assert torch.autograd.gradcheck(lambda x, b, f: ib.Polytope(A, b, E, f).project(x), (x, tensors[1], tensors[3]))
     M = ib.Polytope(torch.nn.Parameter(A), b)
     M.project(x).square().sum().backward()
