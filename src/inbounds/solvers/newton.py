@@ -294,26 +294,29 @@ def plain(x: Tensor, constraints: Constraints, start: Tensor) -> Ends:
     """
     p, w = constraints.equalities, set_out(x, constraints, start)
     out = no_ends(w)
-    fresh = torch.ones_like(w.rows, dtype=torch.bool)
+    fresh = torch.zeros_like(w.rows, dtype=torch.bool)  # the multipliers of the first step are new
     for turn in range(PLAIN_STEPS + 1):
-        off = look(w, p)
-        move, m, sound = plain_step(w, p)
-        arrived = (w.error <= DONE) & sound
-        again = (~sound & fresh).nonzero()[:, 0]
-        if not turn:
-            again = again[:0]  # the multipliers of the first step are new
-        fresh = fresh & sound
-        out.y[w.rows[~sound]] = w.y[~sound]
-        y = w.y + move  # also where a row has arrived: it takes away what the last change of l left in c
-        if len(again):
-            y[again], m[again] = w.y[again], pushes(w, again, p)
-        w.y, w.l = y, m / w.scale
-        write_down(out, w, arrived, off)
+        step = plain_step(w, p)
+        arrived = (w.error <= DONE) & step.sound
+        done, lost = arrived.nonzero()[:, 0], (~step.sound).nonzero()[:, 0]
         out.steps[w.rows] = turn
-        left = (~arrived & sound).index_fill(0, again, True).nonzero()[:, 0]
+        y, m = w.y + step.move, step.m
+        if len(done):  # after one more step: it takes away what the last change of l left in c
+            at = w.rows[done]
+            out.y[at], out.l[at], out.error[at] = y[done], (m / w.scale)[done], w.error[done]
+            out.violation[at] = step.off[done]
+        if len(lost):
+            out.y[w.rows[lost]] = w.y[lost]
+            lost = lost[fresh[lost]]
+            y[lost], m[lost] = w.y[lost], pushes(w, lost, p)
+            fresh = fresh & step.sound
+        left = (~arrived & step.sound).index_fill(0, lost, True).nonzero()[:, 0]
         if turn == PLAIN_STEPS or not len(left):
             break
-        if len(left) < len(move):
+        if not turn:
+            fresh = torch.ones_like(fresh)
+        w.y = y
+        if len(left) < len(y):
             w.keep(left)
             fresh, m = chosen(left, fresh, m)
         w.c, w.J, w.H, w.scale = constraints.scaled(w.y, w.rows, m, w.scale)
@@ -326,15 +329,34 @@ def pushes(w: Walk, rows: Tensor, p: int) -> Tensor:
     return first_multipliers(*chosen(rows, w.x, w.y, w.c, w.J), p) * w.scale[rows]
 
 
-def plain_step(w: Walk, p: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The move, the new multipliers as lengths, and whether the row may go on. An inequality is held where its multiplier outweighs its room."""
-    u, m = w.c / w.scale, w.l * w.scale
-    inner = torch.arange(u.shape[1], device=u.device) >= p
-    held = ~inner | (m + u > 0)
-    N = w.J / w.scale[:, :, None] * held[:, :, None]
+@dataclass(frozen=True)
+class PlainStep:
+    """move (R, n), the new multipliers m (R, k) as lengths, whether the step can be believed, the violation before it."""
+
+    move: Tensor
+    m: Tensor
+    sound: Tensor
+    off: Tensor
+
+
+def plain_step(w: Walk, p: int) -> PlainStep:
+    """A step of `plain`; the error of every row is put into w. An inequality is held where its multiplier outweighs its room."""
+    u, m, N, away = w.c / w.scale, w.l * w.scale, w.J / w.scale[:, :, None], w.x - w.y
+    over, gap, size = u.abs(), u.abs(), size_of(w)
+    inner = held = None
+    if p < u.shape[1]:
+        inner = torch.arange(u.shape[1], device=u.device) >= p
+        over, gap = torch.where(inner, u.clamp(min=0), over), torch.where(inner, torch.maximum(u, -m).abs(), gap)
+        held = ~inner | (m + u > 0)
+    w.error = torch.maximum(length(apply(N.mT, m) - away), gap.amax(1)) / size
+    far = 4 * (length(away) + over.sum(1) + 1e-3 * size) + 0.5  # the longest step that is believed
+    if held is not None:
+        N, u, m = N * held[:, :, None], u * held, m * held
     K = torch.eye(N.shape[2], dtype=N.dtype, device=N.device) + w.H
-    move, m, sound = stiff_step(K, N, u * held, m * held, w.x - w.y, STIFF * (1 + length(m)))
-    return move, torch.where(inner, m.clamp(min=0), m) * held, sound & (length(move) <= longest(w, u, p))
+    move, m, sound = stiff_step(K, N, u, m, away, STIFF * (1 + length(m)))
+    if inner is not None and held is not None:
+        m = torch.where(inner, m.clamp(min=0), m) * held
+    return PlainStep(move, m, sound & (length(move) <= far), over.amax(1))
 
 
 def longest(w: Walk, u: Tensor, p: int) -> Tensor:
