@@ -12,8 +12,9 @@ The distance is to the true projection, by a judge that knows nothing of the sol
 - a closed form where there is one; Clarabel, an interior-point solver, for other convex sets;
 - elsewhere the nearest of many restarts.
 
-Gradients are compared with central differences in float64. Targets that are missed are printed as MISSED. Only a full run (no
---quick, no --only) writes results/equations.json. It does so after every case: one that is stopped leaves what it has, and says so.
+Gradients are compared with central differences in float64. Targets that are missed are printed as MISSED. Only a full run
+writes results/equations.json, after every case: one that is stopped leaves what it has, and says so. `--again NAMES` measures
+cases anew, or for the first time, and puts their rows in the place of the stored ones, which the file then says.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def shares(n: int, cap: float, sectors: int, limit: float) -> Linear:
     """n shares of at most `cap` with sum 1, in sectors of at most `limit`; no sectors if 0."""
     eye, one = torch.eye(n, dtype=torch.float64), torch.ones(1, n, dtype=torch.float64)
     groups = torch.eye(sectors, dtype=torch.float64).repeat_interleave(n // max(sectors, 1), 1) if sectors else one[:0]
-    b = torch.cat([torch.zeros(n), torch.full((n,), cap), torch.full((sectors,), limit)]).double()
+    b = torch.tensor([0.0] * n + [cap] * n + [limit] * sectors, dtype=torch.float64)
     return Linear(torch.cat([-eye, eye, groups]), b, one, one[:, 0])
 
 
@@ -473,19 +474,17 @@ def ask_jax(faces: Linear, x: Tensor, rounds: int, slow: dict, ms: dict, points:
 def judge(case: Case, row: Row, x: Tensor, y: Tensor, truth: Tensor, distance: Tensor, dtype: torch.dtype) -> None:
     """Adds facts about ours, and which targets are met and missed."""
     eps = torch.finfo(dtype).eps
-    over, equal = row.violation["inbounds"]
+    s = case.implicit(0).solve(x) if case.implicit is not None else None
+    over, equal = case.violation(y.double() if s is None else y[s.ok].double(), dtype)  # of the rows that are not flagged
     row.demand(f"inequalities {over:+.1e} <= 0", over <= 0)
     if case.linear is not None:
-        row.facts["judge's bound"] = certified(Linear(*(t.double() for t in case.linear.to(dtype))), x.double(), truth)
-        k = conditioned(case.linear, x.double(), dtype)
-        share = float((distance[:JUDGED] / (32 * eps * k)).max())
-        row.demand(
-            f"distance {share:.2g} of 32 eps k (|x| + 1)",
-            share <= 1 and row.facts["judge's bound"] <= 32 * 2.3e-16 * float(k.max()),
-        )
-    if case.implicit is not None:
+        own = certified(Linear(*(t.double() for t in case.linear.to(dtype))), x.double(), truth)
+        room = 32 * conditioned(case.linear, x.double(), dtype)
+        share = float(((distance[:JUDGED] + own) / (eps * room)).max())
+        row.facts["judge's bound"] = own
+        row.demand(f"distance {share:.2g} of 32 eps k (|x| + 1)", share <= 1 and own <= 2.3e-16 * float(room.min()))
+    if s is not None:
         row.demand(f"equations {equal:.1f} of 8 eps |grad||x|", equal <= 8)
-        s = case.implicit(0).solve(x)
         row.facts |= {"ok": int(s.ok.sum()), "stationary": float(s.optimality[s.ok].max())}
         if dtype == torch.float64:
             row.demand(f"KKT {row.facts['stationary']:.1e} of {STATIONARY:g}", row.facts["stationary"] <= STATIONARY)
@@ -571,41 +570,74 @@ def plain(value: Any) -> Any:
     return (float(f"{value:.3g}") if math.isfinite(value) else str(value)) if isinstance(value, float) else value
 
 
+@dataclass
+class Stored:
+    """What results/equations.json holds: a head, rows, studies of restarts."""
+
+    head: dict = field(default_factory=dict)
+    rows: list[dict] = field(default_factory=list)
+    restarts: list[dict] = field(default_factory=list)
+    start: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def load(cls) -> Stored:
+        record = json.loads(RESULTS.read_text())
+        rows, restarts = record.pop("rows"), record.pop("restarts")
+        return cls(record, rows, restarts)
+
+    def forget(self, case: str) -> None:
+        self.rows = [r for r in self.rows if r["case"] != case]
+        self.restarts = [r for r in self.restarts if r["case"] != case]
+
+    def missed(self) -> list[str]:
+        few = [s for s in self.restarts if s["from near, 99 %"] == "MISSED"]
+        rows = [f"{r['case']}, batch {r['batch']}, {r['dtype']}: {what}" for r in self.rows for what in r["missed"]]
+        return rows + [f"{s['case']}: nearest {s['nearest']['0']:.3f} without restarts" for s in few]
+
+    def write(self, rounds: int, again: str) -> None:
+        new = header(rounds, (time.monotonic() - self.start) / 60)
+        if again:
+            self.head["again"] = self.head.get("again", {}) | {again: {"commit": new["commit"], "date": new["date"]}}
+        else:
+            self.head = new
+        self.head["complete"] = {r["case"] for r in self.rows} == {c.name for c in cases()}
+        record = self.head | {"missed": self.missed(), "rows": self.rows, "restarts": self.restarts}
+        RESULTS.write_text(json.dumps(record, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="batch 32, float64, one round, nothing written")
     parser.add_argument("--only", default="", metavar="PATTERN", help="cases whose name contains this; nothing written")
+    parser.add_argument(
+        "--again", default="", metavar="NAMES", help="measure these cases anew in the stored file, separated by ;"
+    )
     parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    start, rounds, missed = time.monotonic(), 1 if args.quick else args.rounds, []
-    chosen = [c for c in cases() if args.only in c.name]
+    rounds = 1 if args.quick else args.rounds
+    chosen = [c for c in cases() if args.only in c.name and (not args.again or c.name in args.again.split(";"))]
     if args.quick and not args.only:  # one of each kind
         chosen = [
             c for c in chosen if c.name.split(",")[0] in ("10 variables", "shares with caps and sectors", "sphere", "2-link arm")
         ]
-    stored = not args.quick and not args.only
-    rows, studies = [], []
+    stored = Stored.load() if args.again else Stored()
     for case in chosen:
+        stored.forget(case.name)
         for row in rows_of(case, rounds, args.quick):
             show(row)
-            rows.append(row)
+            stored.rows.append(plain(vars(row)))
         if case.study:
-            studies.append(study(case, 8 if args.quick else 100))
-            print("  restarts:", json.dumps(plain(studies[-1])), flush=True)
-        missed = shortfalls(rows, studies)
-        if stored:
-            record = header(rounds, (time.monotonic() - start) / 60) | {"complete": case is chosen[-1]}
-            record |= {"rows": [vars(r) for r in rows], "restarts": studies, "missed": missed}
-            RESULTS.write_text(json.dumps(plain(record), indent=1) + "\n")
-    print(f"{sum(len(r.met) for r in rows)} targets met, {len(missed)} missed" + "".join(f"\n  MISSED {m}" for m in missed))
-
-
-def shortfalls(rows: list[Row], studies: list[dict]) -> list[str]:
-    missed = [f"{r.case}, batch {r.batch}, {r.dtype}: {what}" for r in rows for what in r.missed]
-    few = [s for s in studies if s["from near, 99 %"] == "MISSED"]
-    return missed + [f"{s['case']}: nearest {s['nearest']['0']:.3f} without restarts" for s in few]
+            stored.restarts.append(plain(study(case, 8 if args.quick else 100)))
+            print("  restarts:", json.dumps(stored.restarts[-1]), flush=True)
+        if not args.quick and not args.only:
+            stored.write(rounds, case.name if args.again else "")
+    missed = stored.missed()
+    print(
+        f"{sum(len(r['met']) for r in stored.rows)} targets met, {len(missed)} missed"
+        + "".join(f"\n  MISSED {m}" for m in missed)
+    )
 
 
 if __name__ == "__main__":
