@@ -71,7 +71,12 @@ bench: .venv-peers/done  ## speed and violation against peers, one thread; write
 	.venv-equations/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-bench-equations: .venv-equations/done  ## sets from equations against solvers of quadratic programs; writes results/equations.json
+.venv-equations-jax/done: benchmarks/equations-jax.txt
+	$(PYTHON) -m venv .venv-equations-jax
+	.venv-equations-jax/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/equations-jax.txt
+	@touch $@
+
+bench-equations: .venv-equations/done .venv-equations-jax/done  ## sets from equations against their peers, a quarter of an hour; writes results/equations.json
 	.venv-equations/bin/python benchmarks/equations.py
 
 bench-training: .venv/dev  ## a stack of ten models against plain loops, one thread; writes results/training.json
@@ -84,4 +89,4 @@ lint: .venv/dev
 	$(BIN)/pyright -p pyright-strict.json
 
 clean:
-	rm -rf .venv .venv-peers .venv-equations
+	rm -rf .venv .venv-peers .venv-equations .venv-equations-jax

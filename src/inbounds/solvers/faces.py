@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.derivative import looking
-from .pivoting import back, factor, pick, take, times
+from .pivoting import Chosen, back, pick, take, times
 from .polyhedron import coordinates, solve_upper
 
 WEAK = 1e-5  # a face nearer than this to the span of the others has no derivative of its own
@@ -55,13 +55,10 @@ def on_these_faces(x, A, b, E, f, W, J: Tensor, chosen: Tensor, Q: Tensor, const
             A = A - across @ Q.mT
             b = b.expand(x.shape[0], -1)
         if J.shape[1] and looking(x):
-            C = take(A, J)
-            size = torch.where(pad, 1.0, C.norm(dim=2))
-            C = C / size[:, :, None]
-            L2 = factor(C, pad)
-            if bool((L2.diagonal(dim1=1, dim2=2) >= WEAK).all()):
-                need = times(C, x) - pick(b, J) / size
-                x = x - back(C, torch.cholesky_solve(need[:, :, None], L2)[:, :, 0])
+            size = A.norm(dim=-1).clamp(min=1e-300)
+            N = Chosen(A / size[..., None], J)
+            if bool((N.L.diagonal(dim1=1, dim2=2) >= WEAK).all()):
+                x = x - N.back(N.solve(N.times(x) - pick(b / size, J)))
                 return x if L is None else solve_upper(L.mT, x)
         if J.shape[1]:
             G, C = gram(take(A, J), pad)

@@ -154,16 +154,9 @@ def from_afar(x: Tensor, far: Tensor, constraints: Constraints, restarts: int) -
 
 
 def descend(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEPS) -> Ends:
-    """Plain steps of Newton's method, and careful ones for the rows that they do not bring to a minimum.
-
-    Plain steps are tried twice: after the first one, near a point where a gradient vanishes, multipliers are far off, and they
-    are chosen anew at the second start.
-    """
+    """Plain steps of Newton's method, and careful ones for the rows that they do not bring to a minimum."""
     ends = plain(x, constraints, start)
     lost = ends.error.isinf().nonzero()[:, 0]
-    if len(lost):
-        ends.put(lost, plain(x[lost], restricted(constraints, lost), ends.y[lost]))
-        lost = ends.error.isinf().nonzero()[:, 0]
     if len(lost):
         ends.put(lost, newton(x[lost], restricted(constraints, lost), start[lost], steps))
     return ends
@@ -187,7 +180,7 @@ def scatter(ends: Ends, x: Tensor, constraints: Constraints, rows: Tensor, noise
 
     Many starts of a row are rows of one batch, as far as memory allows.
     """
-    if not len(rows):
+    if not len(rows) or not len(noise):
         return
     turns = torch.arange(len(noise), device=x.device)
     spread = x.new_tensor([0.7, 0.5, 0.3, 1.0])[turns % 4]

@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from .linear import apply, stiff_step
+from .linear import apply, length, stiff_step
+from .pivoting import chosen
 
 STEPS = 40
 PLAIN_STEPS = 10  # without safeguards, at most
@@ -41,14 +42,20 @@ class Constraints:
                 return c.detach(), y.new_zeros(*c.shape, y.shape[1]), None if l is None else y.new_zeros(*y.shape, y.shape[1])
             if l is None:
                 return c.detach(), derivatives(c, y, create=False), None
-            if c.shape[1] == 1:  # one gradient serves both
-                (a,) = torch.autograd.grad(c.sum(), y, create_graph=True)
-                J, g = a.detach()[:, None], l * a
-            else:
-                J = derivatives(c, y, create=False)
-                (g,) = torch.autograd.grad((l.detach() * c).sum(), y, create_graph=True)
-            H = derivatives(g, y, create=False) if g.requires_grad else y.new_zeros(*y.shape, y.shape[1])
-        return c.detach(), J, 0.5 * (H + H.mT)
+            J, H = slope_and_curvature(c, y, lambda J: l)
+        return c.detach(), J, H
+
+    def scaled(self, y: Tensor, rows: Tensor, m: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Values, Jacobian, sum l_i Hess c_i and the scale s = max(scale, |grad c|), with l = m / s.
+
+        m is a length, the push of every constraint. Where a gradient grows a lot in one step, the push stays as it was, and l,
+        which would make the curvature of the next step absurd, does not.
+        """
+        with torch.enable_grad():
+            y = y.detach().requires_grad_()
+            c = self.values(y, rows)
+            J, H = slope_and_curvature(c, y, lambda J: m / torch.maximum(scale, lengths(J)))
+        return c.detach(), J, H, torch.maximum(scale, lengths(J))
 
     def value(self, y: Tensor, rows: Tensor) -> Tensor:
         """Values (R, k) alone."""
@@ -60,6 +67,27 @@ class Constraints:
         H = self.expand(y, rows, l)[2]
         assert H is not None
         return H
+
+
+def lengths(J: Tensor) -> Tensor:
+    """(R, k, n) -> (R, k)"""
+    return torch.linalg.vector_norm(J, dim=2)
+
+
+def slope_and_curvature(c: Tensor, y: Tensor, multipliers: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """The Jacobian J (R, k, n) and sum l_i Hess c_i (R, n, n) with l = multipliers(J)."""
+    n = y.shape[1]
+    if not c.requires_grad:
+        return y.new_zeros(*c.shape, n), y.new_zeros(*y.shape, n)
+    if c.shape[1] == 1:  # one gradient serves both
+        (a,) = torch.autograd.grad(c.sum(), y, create_graph=True)
+        J = a.detach()[:, None]
+        g = multipliers(J).detach() * a
+    else:
+        J = derivatives(c, y, create=False)
+        (g,) = torch.autograd.grad((multipliers(J).detach() * c).sum(), y, create_graph=True)
+    H = derivatives(g, y, create=False) if g.requires_grad else y.new_zeros(*y.shape, n)
+    return J, 0.5 * (H + H.mT)
 
 
 def derivatives(c: Tensor, y: Tensor, create: bool) -> Tensor:
@@ -150,13 +178,16 @@ class Ends:
             getattr(self, field.name)[rows] = getattr(new, field.name)
 
 
-def conditions(x, y, c, J, l, scale, p) -> tuple[Tensor, Tensor, Tensor]:
-    """|y - x + J^T l|, the largest violation and the largest failure of complementarity, in units of length."""
-    still = (y - x + (l[:, None] @ J)[:, 0]).norm(dim=1)
+def conditions(x, y, c, J, l, scale, p) -> tuple[Tensor, Tensor]:
+    """How far the conditions are from holding, and the largest violation, both in units of length, (R,).
+
+    For an inequality u <= 0 with multiplier m >= 0 and u m = 0, which is max(u, -m) = 0.
+    """
+    still = length(y - x + (l[:, None] @ J)[:, 0])
     u, m = c / scale, l * scale
-    off = torch.cat([u[:, :p].abs(), u[:, p:].clamp(min=0), torch.zeros_like(still)[:, None]], 1).amax(1)
-    loose = torch.cat([torch.minimum(m[:, p:], -u[:, p:]).abs(), torch.zeros_like(still)[:, None]], 1).amax(1)
-    return still, off, torch.maximum(loose, torch.relu(-m[:, p:]).amax(1) if m.shape[1] > p else loose)
+    inner = torch.arange(u.shape[1], device=u.device) >= p
+    gap = torch.where(inner, torch.maximum(u, -m), u).abs().amax(1)
+    return torch.maximum(still, gap), torch.where(inner, u.clamp(min=0), u.abs()).amax(1)
 
 
 def violated(u: Tensor, p: int) -> Tensor:
@@ -167,7 +198,7 @@ def violated(u: Tensor, p: int) -> Tensor:
 def first_multipliers(x: Tensor, y: Tensor, c: Tensor, J: Tensor, p: int) -> Tensor:
     """The multipliers of the constraints that touch at y which leave least of y - x + J^T l: without them, far from x, the
     curvature of the set would be missing from the first step."""
-    scale = J.norm(dim=2).clamp(min=1e-12)
+    scale = lengths(J).clamp(min=1e-12)
     N = torch.where(torch.isfinite(J), J, 0.0) / scale[:, :, None]
     near = 1e-6 * (1 + y.norm(dim=1, keepdim=True))
     touch = (c / scale > -near) | (torch.arange(c.shape[1], device=c.device) < p)
@@ -230,11 +261,11 @@ def set_out(x: Tensor, constraints: Constraints, start: Tensor) -> Walk:
         H = constraints.curvature(y, rows, l)
         H = torch.where(torch.isfinite(H).all((1, 2), keepdim=True), H, 0.0)
     soft, zero = x.new_full((len(x),), PROXIMAL), x.new_zeros(len(x))
-    return Walk(rows, x, y, c, J, H, l, J.norm(dim=2).clamp(min=1e-12), soft, zero, torch.zeros_like(rows), zero)
+    return Walk(rows, x, y, c, J, H, l, lengths(J).clamp(min=1e-12), soft, zero, torch.zeros_like(rows), zero)
 
 
 def size_of(w: Walk) -> Tensor:
-    return w.x.norm(dim=1) + w.y.norm(dim=1) + 1e-30
+    return length(w.x) + length(w.y) + 1e-30
 
 
 def no_ends(w: Walk) -> Ends:
@@ -244,8 +275,8 @@ def no_ends(w: Walk) -> Ends:
 
 def look(w: Walk, p: int) -> Tensor:
     """The error of every row is put into w; the violation is returned, (R,)."""
-    still, off, loose = conditions(w.x, w.y, w.c, w.J, w.l, w.scale, p)
-    w.error = torch.maximum(torch.maximum(still, loose), off) / size_of(w)
+    error, off = conditions(w.x, w.y, w.c, w.J, w.l, w.scale, p)
+    w.error = error / size_of(w)
     return off
 
 
@@ -258,44 +289,79 @@ def write_down(out: Ends, w: Walk, pick: Tensor, off: Tensor) -> None:
 def plain(x: Tensor, constraints: Constraints, start: Tensor) -> Ends:
     """Semismooth Newton from `start` without safeguards, which is enough for most rows.
 
-    Rows that do not arrive at a minimum, or want to go far, have error inf, and end where that was noticed.
+    A row whose step cannot be believed chooses its multipliers anew, once: near a point where a gradient vanishes they are far
+    off. Rows that do not arrive at a minimum have error inf, and end where that was noticed.
     """
     p, w = constraints.equalities, set_out(x, constraints, start)
     out = no_ends(w)
+    fresh = torch.zeros_like(w.rows, dtype=torch.bool)  # the multipliers of the first step are new
     for turn in range(PLAIN_STEPS + 1):
-        off = look(w, p)
-        move, l, sound = plain_step(w, p)
-        arrived = (w.error <= DONE) & sound
-        out.y[w.rows[~sound]] = w.y[~sound]
-        w.y, w.l = w.y + move, l  # also where a row has arrived: it takes away what the last change of l left in c
-        write_down(out, w, arrived, off)
+        step = plain_step(w, p)
+        arrived = (w.error <= DONE) & step.sound
+        done, lost = arrived.nonzero()[:, 0], (~step.sound).nonzero()[:, 0]
         out.steps[w.rows] = turn
-        left = (~arrived & sound).nonzero()[:, 0]
+        y, m = w.y + step.move, step.m
+        if len(done):  # after one more step: it takes away what the last change of l left in c
+            at = w.rows[done]
+            out.y[at], out.l[at], out.error[at] = y[done], (m / w.scale)[done], w.error[done]
+            out.violation[at] = step.off[done]
+        if len(lost):
+            out.y[w.rows[lost]] = w.y[lost]
+            lost = lost[fresh[lost]]
+            y[lost], m[lost] = w.y[lost], pushes(w, lost, p)
+            fresh = fresh & step.sound
+        left = (~arrived & step.sound).index_fill(0, lost, True).nonzero()[:, 0]
         if turn == PLAIN_STEPS or not len(left):
             break
-        if len(left) < len(move):
+        if not turn:
+            fresh = torch.ones_like(fresh)
+        w.y = y
+        if len(left) < len(y):
             w.keep(left)
-        w.c, w.J, H = constraints.expand(w.y, w.rows, w.l)
-        assert H is not None
-        w.H, w.scale = H, torch.maximum(w.scale, w.J.norm(dim=2))
+            fresh, m = chosen(left, fresh, m)
+        w.c, w.J, w.H, w.scale = constraints.scaled(w.y, w.rows, m, w.scale)
+        w.l = m / w.scale
     return out
 
 
-def plain_step(w: Walk, p: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The move, the new l, and whether the row may go on. An inequality is held where its multiplier outweighs its room."""
-    u, m = w.c / w.scale, w.l * w.scale
-    inner = torch.arange(u.shape[1], device=u.device) >= p
-    held = ~inner | (m + u > 0)
-    N = w.J / w.scale[:, :, None] * held[:, :, None]
+def pushes(w: Walk, rows: Tensor, p: int) -> Tensor:
+    """`first_multipliers` of some rows, as lengths."""
+    return first_multipliers(*chosen(rows, w.x, w.y, w.c, w.J), p) * w.scale[rows]
+
+
+@dataclass(frozen=True)
+class PlainStep:
+    """move (R, n), the new multipliers m (R, k) as lengths, whether the step can be believed, the violation before it."""
+
+    move: Tensor
+    m: Tensor
+    sound: Tensor
+    off: Tensor
+
+
+def plain_step(w: Walk, p: int) -> PlainStep:
+    """A step of `plain`; the error of every row is put into w. An inequality is held where its multiplier outweighs its room."""
+    u, m, N, away = w.c / w.scale, w.l * w.scale, w.J / w.scale[:, :, None], w.x - w.y
+    over, gap, size = u.abs(), u.abs(), size_of(w)
+    inner = held = None
+    if p < u.shape[1]:
+        inner = torch.arange(u.shape[1], device=u.device) >= p
+        over, gap = torch.where(inner, u.clamp(min=0), over), torch.where(inner, torch.maximum(u, -m).abs(), gap)
+        held = ~inner | (m + u > 0)
+    w.error = torch.maximum(length(apply(N.mT, m) - away), gap.amax(1)) / size
+    far = 4 * (length(away) + over.sum(1) + 1e-3 * size) + 0.5  # the longest step that is believed
+    if held is not None:
+        N, u, m = N * held[:, :, None], u * held, m * held
     K = torch.eye(N.shape[2], dtype=N.dtype, device=N.device) + w.H
-    move, m, sound = stiff_step(K, N, u * held, m * held, w.x - w.y, STIFF * (1 + m.norm(dim=1)))
-    l = torch.where(inner, m.clamp(min=0), m) * held / w.scale
-    return move, l, sound & (move.norm(dim=1) <= longest(w, u, p))
+    move, m, sound = stiff_step(K, N, u, m, away, STIFF * (1 + length(m)))
+    if inner is not None and held is not None:
+        m = torch.where(inner, m.clamp(min=0), m) * held
+    return PlainStep(move, m, sound & (length(move) <= far), over.amax(1))
 
 
 def longest(w: Walk, u: Tensor, p: int) -> Tensor:
     """The longest step that is believed, (R,)."""
-    return 4 * ((w.y - w.x).norm(dim=1) + violated(u, p) + 1e-3 * size_of(w)) + 0.5
+    return 4 * (length(w.y - w.x) + violated(u, p) + 1e-3 * size_of(w)) + 0.5
 
 
 def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
@@ -328,7 +394,7 @@ def go(w: Walk, constraints: Constraints, d: Tensor, new: Tensor) -> None:
     c, J, H = constraints.expand(z, w.rows, l)
     assert H is not None
     value = 0.5 * (z - w.x).square().sum(1) + w.price * violated(c / w.scale, p)
-    error = torch.stack(conditions(w.x, z, c, J, l, w.scale, p)).amax(0) / size_of(w)
+    error = conditions(w.x, z, c, J, l, w.scale, p)[0] / size_of(w)
     good = ((value <= merit + 1e-4 * drop) | (error <= 0.9 * w.error)) & torch.isfinite(value) & usable(J, H)
     lost = (~good).nonzero()[:, 0]
     if len(lost):
@@ -351,7 +417,7 @@ def accept(w: Walk, good: Tensor, z: Tensor, l: Tensor, c: Tensor, J: Tensor, H:
     w.J, w.H = torch.where(good[:, None, None], J, w.J), torch.where(good[:, None, None], H, 0.0)
     w.soft = torch.where(good, (0.1 * w.soft).clamp(min=PROXIMAL), (100 * w.soft).clamp(min=1e-6))
     w.stuck = torch.where(good, 0, w.stuck + 1)
-    w.scale = torch.maximum(w.scale, w.J.norm(dim=2))
+    w.scale = torch.maximum(w.scale, lengths(w.J))
 
 
 def halved(w: Walk, d: Tensor, merit: Tensor, drop: Tensor, constraints: Constraints, lost: Tensor) -> tuple[Tensor, Tensor]:

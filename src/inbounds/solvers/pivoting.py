@@ -79,17 +79,60 @@ def independent(A: Tensor, J: Tensor, least: float = PIVOT) -> Tensor:
     return J.index_copy(0, bad, some)
 
 
+def few(A: Tensor) -> bool:
+    """Whether all rows share their normals, and these are not many: then all of them at once are cheaper than the chosen ones."""
+    return A.dim() == 2 and A.shape[0] <= FEW * A.shape[1]
+
+
+def products(A: Tensor) -> Tensor:
+    """A A^T for shared normals, with a last row and column of 0 for padded slots, (m + 1, m + 1)."""
+    return torch.nn.functional.pad(A @ A.mT, (0, 1, 0, 1))
+
+
+def shared_factor(G: Tensor, J: Tensor) -> Tensor:
+    """`factor` of the faces J from G = products(A). (R, K, K)"""
+    m = G.shape[0] - 1
+    part = G.view(-1).index_select(0, (J[:, :, None] * (m + 1) + J[:, None, :]).view(-1)).view(*J.shape, J.shape[1])
+    part.diagonal(dim1=1, dim2=2).add_((J == m).to(G.dtype))
+    return torch.linalg.cholesky_ex(part)[0]
+
+
+def spread(l: Tensor, J: Tensor, m: int) -> Tensor:
+    """l (R, K) of the faces J as one number per face, (R, m)."""
+    return l.new_zeros(len(l), m + 1).scatter(1, J, l)[:, :m]
+
+
+class Chosen:
+    """The normals A_J of every row: products with them, and their factor."""
+
+    def __init__(self, A: Tensor, J: Tensor, G: Tensor | None = None):
+        self.A, self.J, self.few = A, J, few(A)
+        self.C = A if self.few else take(A, J)
+        self.L = shared_factor(products(A) if G is None else G, J) if self.few else factor(self.C, J == A.shape[-2])
+
+    def times(self, y: Tensor) -> Tensor:
+        """A_J y, (R, K)."""
+        return pick(y @ self.A.mT, self.J) if self.few else times(self.C, y)
+
+    def back(self, l: Tensor) -> Tensor:
+        """A_J^T l, (R, n)."""
+        return spread(l, self.J, len(self.A)) @ self.A if self.few else back(self.C, l)
+
+    def solve(self, r: Tensor) -> Tensor:
+        """(A_J A_J^T)^-1 r, (R, K)."""
+        return torch.cholesky_solve(r[:, :, None], self.L)[:, :, 0]
+
+
 def on_faces(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest y with A_J y = b_J, and l with y = x - A_J^T l.
 
     With one refinement, after which the error grows with the condition of A_J and not with its square.
     """
-    C, d = take(A, J), pick(b, J)
-    L = factor(C, J == A.shape[-2])
-    l = torch.cholesky_solve((times(C, x) - d)[:, :, None], L)[:, :, 0]
-    y = x - back(C, l)
-    more = torch.cholesky_solve((times(C, y) - d)[:, :, None], L)[:, :, 0]
-    return y - back(C, more), l + more
+    N, d = Chosen(A, J), pick(b, J)
+    l = N.solve(N.times(x) - d)
+    y = x - N.back(l)
+    more = N.solve(N.times(y) - d)
+    return y - N.back(more), l + more
 
 
 def tolerance(x: Tensor, y: Tensor, b: Tensor) -> Tensor:
@@ -112,12 +155,10 @@ def meeting(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> tuple[Tensor, Tensor,
 
 
 def shared_meeting(start: Tensor, G: Tensor, J: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`meeting` from start = A x - b and G = A A^T, (m + 1, m + 1) with a last row and column of 0, for rows that share A."""
-    m, pad = start.shape[1], J == start.shape[1]
-    part = G.view(-1).index_select(0, (J[:, :, None] * (m + 1) + J[:, None, :]).view(-1)).view(*J.shape, J.shape[1])
-    L = torch.linalg.cholesky_ex(part + torch.diag_embed(pad.to(G.dtype)))[0]
+    """`meeting` from start = A x - b and G = products(A), for rows that share A."""
+    L = shared_factor(G, J)
     l = torch.cholesky_solve(pick(start, J)[:, :, None], L)[:, :, 0]
-    return L, l, start - (start.new_zeros(len(J), m + 1).scatter(1, J, l) @ G)[:, :m]
+    return L, l, torch.addmm(start, spread(l, J, start.shape[1]), G[:-1, :-1], alpha=-1)
 
 
 def block_pivoting(x: Tensor, A: Tensor, b: Tensor, J: Tensor, rounds: int = ROUNDS) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,8 +176,7 @@ def block_pivoting(x: Tensor, A: Tensor, b: Tensor, J: Tensor, rounds: int = ROU
     rows, step = torch.arange(R, device=x.device), added(n, m)
     floor, size = 16 * EPS * torch.where(torch.isfinite(b), b.abs(), 0.0), x.norm(dim=1, keepdim=True)
     start = times(A, x) - b
-    # where rows share their normals, and these are not many, their products are cheaper than they themselves
-    G = torch.nn.functional.pad(A @ A.mT, (0, 1, 0, 1)) if A.dim() == 2 and m <= FEW * n else None
+    G = products(A) if few(A) else None
     fresh = (J == m).all(1, keepdim=True)  # rows without a list start with the faces that x violates most
     over = torch.where(fresh, start - floor - 16 * EPS * size, -math.inf)
     first = most_violated(torch.nn.functional.pad(over, (0, 1), value=-math.inf), max(step, START), m)
@@ -167,10 +207,6 @@ def block_pivoting(x: Tensor, A: Tensor, b: Tensor, J: Tensor, rounds: int = ROU
 
 
 def most_violated(s: Tensor, step: int, m: int) -> Tensor:
-    """Indices of the `step` largest entries of s (R, m + 1) that are positive, padded with m. Repeated max: topk is slower."""
-    chosen = []
-    for _ in range(min(step, m)):
-        value, index = s.max(1, keepdim=True)
-        chosen.append(torch.where(value > 0, index, m))
-        s = s.scatter(1, index, -math.inf)
-    return torch.cat(chosen, 1)
+    """Indices of the `step` largest entries of s (R, m + 1) that are positive, padded with m."""
+    value, index = s.topk(min(step, m), 1)
+    return torch.where(value > 0, index, m)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .dual_method import dual_feasible, dual_method, exact_on_faces, fast_dual_method
-from .pivoting import EPS, back, block_pivoting, on_faces, pick, rows_of, take, times, tolerance
+from .pivoting import EPS, back, block_pivoting, few, on_faces, pick, rows_of, spread, take, times, tolerance
 from .solution import EMPTY, FLAT, NOT_CONVERGED, OK
 
 RANK = 1e-10  # an equality nearer than this (relative) to the span of those before it is redundant
@@ -169,6 +169,16 @@ def solve_rows(
     return point, l, J, pure.chosen, Q, status, count, optimality
 
 
+def meets(A: Tensor, J: Tensor, y: Tensor) -> Tensor:
+    """A_J y, (R, K)."""
+    return pick(times(A, y), J) if few(A) else times(take(A, J), y)
+
+
+def pushed(A: Tensor, J: Tensor, l: Tensor) -> Tensor:
+    """A_J^T l, (R, n)."""
+    return spread(l, J, len(A)) @ A if few(A) else back(take(A, J), l)
+
+
 def strictly_inside(x: Tensor, A: Tensor, b: Tensor) -> Tensor:
     return (times(A, x) - b <= 0).all(1)
 
@@ -176,7 +186,7 @@ def strictly_inside(x: Tensor, A: Tensor, b: Tensor) -> Tensor:
 def stationarity(pure: Pure, x: Tensor, point: Tensor, J: Tensor, l: Tensor) -> Tensor:
     """|x - y - A_J^T l| / (|x| + |y|) in turned coordinates, for the returned point y."""
     y = point if pure.L is None else times(pure.L.mT, point)
-    rest = x - y - back(take(pure.A, J), l)
+    rest = x - y - pushed(pure.A, J, l)
     if pure.Q is not None:
         rest = rest - times(pure.Q, times(pure.Q.mT, rest))
     size = x.norm(dim=1) + y.norm(dim=1) + pick(pure.b, J).abs().amax(1) if J.shape[1] else x.norm(dim=1) + y.norm(dim=1)
@@ -233,7 +243,7 @@ class Rows:
         if not width:
             return self.x, torch.zeros_like(self.l)
         y, l = on_faces(self.x, self.A, b, J)
-        off = ((times(take(self.A, J), y) - pick(b, J)).abs() > 64 * EPS * (self.x.norm(dim=1) + 1e-300)[:, None]).any(1)
+        off = ((meets(self.A, J, y) - pick(b, J)).abs() > 64 * EPS * (self.x.norm(dim=1) + 1e-300)[:, None]).any(1)
         off = off | ~torch.isfinite(y).all(1)
         bad = off.nonzero()[:, 0]
         if len(bad):
