@@ -84,6 +84,18 @@ class Sphere(Manifold):
     def _geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
         return 2 * self._cast("radius", x) * torch.atan2(norm(y - x), norm(y + x))
 
+    def _transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        """The part of v along the geodesic turns with it, the rest stays: v - <w, v> (c1 x/r + c2 w), w = log(x, y)/r."""
+        r = self._cast("radius", x)[..., None]
+        w = self._log(x, y) / r
+        _, c1, c2 = stumpff((w * w).sum(-1, keepdim=True), 2)
+        return v - (w * v).sum(-1, keepdim=True) * (c1 * x / r + c2 * w)
+
+    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        """(dim - 1) log |sin t / t| at t = |v| / radius."""
+        t2 = ((v / self._cast("radius", x)[..., None]) ** 2).sum(-1)
+        return (self.dim - 1) * stumpff(t2, 1)[1].abs().log()
+
     def origin(self, like: Tensor) -> Tensor:
         like = torch.zeros(self.shape, dtype=working_dtype(like), device=like.device)
         return self._project(like)
