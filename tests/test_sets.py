@@ -57,7 +57,7 @@ def scales(M, y):
     if isinstance(M, ib.Hyperboloid):
         return y.norm(dim=-1, keepdim=True)
     if isinstance(M, ib.Product) and M.metric != "ambient":
-        return torch.cat([scales(part, p).expand(len(y), -1) for part, p in zip(M.sets, M.split(y), strict=True)], -1)
+        return torch.cat([scales(part, p) * torch.ones_like(y[..., :1]) for part, p in zip(M.sets, M.split(y), strict=True)], -1)
     return {ib.Sphere: lambda: M.radius, ib.FixedTracePSD: lambda: M.trace}.get(type(M), lambda: torch.tensor(1.0))().double()
 
 

@@ -410,8 +410,8 @@ class Manifold(ConstraintSet):
 
     def _log(self, x: Tensor, y: Tensor) -> Tensor:
         raise NotImplementedError(
-            f"{self!r} has no closed-form log. Closed forms exist for Sphere, Hyperboloid, Euclidean, Affine, SO(n) and SE(n) with "
-            f"n <= 3 and their products; here tangent(x, y - x) agrees with it to second order in |y - x|."
+            f"{self!r} has no closed-form log. Closed forms exist for Sphere, Hyperboloid, Euclidean, Affine, SO(n) and SE(n) "
+            f"with n <= 3 and their products; here tangent(x, y - x) agrees with it to second order in |y - x|."
         )
 
     def _geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
@@ -425,7 +425,10 @@ class Manifold(ConstraintSet):
         return 0.5 * (_log_gram(self, y, moved) - _log_gram(self, x, basis))
 
     def log_volume(self, x: Tensor, v: Tensor) -> Tensor:
-        """(*batch,): log |det d exp_x| at the tangent vector v, between volumes of the set's metric; -inf at conjugate points."""
+        """(*batch,): log |det d exp_x| at the tangent vector v, between volumes of the set's metric.
+
+        It is far below 0 at conjugate points, such as the antipode of a sphere, where the determinant is 0.
+        """
         x, v = self._enter("log_volume", x, v)
         with full_precision(x):
             return self._log_volume(x, v)

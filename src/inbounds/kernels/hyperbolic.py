@@ -92,7 +92,9 @@ def _derivative(x: Tensor, p: Tensor, g: Tensor) -> Tensor:
 
 
 nearest_on_hyperboloid = symmetric(_value, _derivative)
-nearest_on_hyperboloid.__doc__ = "(*batch, n) -> the nearest point with t = sqrt(1 + |y|^2); on the medial axis, the one along e_1."
+nearest_on_hyperboloid.__doc__ = (
+    "(*batch, n) -> the nearest point with t = sqrt(1 + |y|^2); on the medial axis, the one along e_1."
+)
 
 
 def sinhc(z: Tensor) -> Tensor:

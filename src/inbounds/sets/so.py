@@ -82,7 +82,8 @@ class SO(LieGroup):
         if self.n > 3:
             return super()._log_volume(x, v)
         half = 0.5 * self.vee(x.mT @ v)
-        return (self.n - 2) * 2 * stumpff((half * half).sum(-1), 1)[1].abs().log()
+        sinc = stumpff((half * half).sum(-1), 1)[1].abs().clamp(min=torch.finfo(v.dtype).tiny)
+        return 2 * (self.n - 2) * sinc.log()
 
     def angle(self, x: Tensor, y: Tensor) -> Tensor:
         """The angle in radians, 0 to pi, of the rotation that takes x to y, with gradient 0 where x = y. For n = 2, 3."""

@@ -94,7 +94,7 @@ class Sphere(Manifold):
     def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
         """(dim - 1) log |sin t / t| at t = |v| / radius."""
         t2 = ((v / self._cast("radius", x)[..., None]) ** 2).sum(-1)
-        return (self.dim - 1) * stumpff(t2, 1)[1].abs().log()
+        return (self.dim - 1) * stumpff(t2, 1)[1].abs().clamp(min=torch.finfo(v.dtype).tiny).log()
 
     def origin(self, like: Tensor) -> Tensor:
         like = torch.zeros(self.shape, dtype=working_dtype(like), device=like.device)
