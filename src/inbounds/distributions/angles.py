@@ -92,7 +92,7 @@ class Law:
         a, b, start = (_pick(table, i) for table, i in ((edges, k), (edges, k + 1), (below, k)))
         ends = self.f(torch.stack([a, b], -1).clamp(min=1e-300))
         t = torch.where(ends[..., 1] > ends[..., 0], b, a)  # the side from which Newton's method does not overshoot
-        for _ in range(8):
+        for _ in range(6):
             p = (self.f(t.clamp(min=1e-300)[..., None])[..., 0] - scale).exp()
             gap = (log_integral(self.f, a, t, NODES) - scale).exp() + start - u
             t = torch.minimum(torch.maximum(t - gap / p.clamp(min=1e-300), a), b)
