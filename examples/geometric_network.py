@@ -1,7 +1,7 @@
 """A geometric deep network: logarithm, network, exponential (Kratsios and Papon, 2022).
 
 It maps rotations to unit vectors. The logarithm takes a rotation to the tangent space at the identity, a network maps that to a
-tangent space of the sphere, and the exponential leads to a unit vector. Here it learns what the rotation, done twice, does to e_1.
+tangent space of the sphere, and the exponential leads to a unit vector. It learns where a rotation, done twice, takes e_1.
 """
 
 import torch

@@ -40,7 +40,7 @@ def circle_of_latitude(n, t):
 @pytest.mark.parametrize("n", [2, 3, 5, 40])
 @pytest.mark.parametrize("k", [0.0, 0.1, 10.0, 1e4])
 def test_von_mises_fisher_is_normalised(n, k):
-    t, w = grid(0, min(math.pi, 40 * math.sqrt(n / max(k, 1e-9))))
+    t, w = grid(0, min(math.pi, 2 * (math.sqrt(n) + 8) / math.sqrt(max(k, 1e-9))))
     p = VonMisesFisher(axis(n), k).log_prob(circle_of_latitude(n, t)).exp()
     total = (w * p * t.sin() ** (n - 2)).sum() * math.exp(log_sphere_area(n - 1))
     assert abs(float(total) - 1) <= 1e-6
@@ -279,9 +279,8 @@ def test_densities_have_the_derivatives_of_finite_differences(make):
 
 def test_a_second_derivative_of_a_sample_is_refused():
     k = torch.tensor(3.0, dtype=D, requires_grad=True)
-    (g,) = torch.autograd.grad(VonMisesFisher(axis(3), k).rsample().square()[0], k, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        torch.autograd.grad(g, k)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(VonMisesFisher(axis(3), k).rsample()[0], k, create_graph=True)
 
 
 def test_wrong_use_names_the_fix():

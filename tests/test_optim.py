@@ -17,9 +17,14 @@ def draw(*shape, seed=0):
     return torch.randn(*shape, dtype=D, generator=torch.Generator().manual_seed(seed))
 
 
-def optimise(M, loss, start, steps=300, lr=0.1, end=1e-8, make=ib.optim.RiemannianAdam, **options):
-    """The last point of a run whose rate decays from lr to lr * end; every point on the way is in M."""
+QUICK = {"betas": (0.8, 0.9)}  # short memories, for rates that fall as fast as here
+
+
+def optimise(M, loss, start, steps=300, lr=0.2, end=1e-6, make=ib.optim.RiemannianAdam, **options):
+    """The last point of a run whose rate decays from lr to lr * end; every point on the way is in M. SGD keeps its rate."""
     p = nn.Parameter(M.project(start))
+    options |= QUICK if make is ib.optim.RiemannianAdam else {}
+    end = end if make is ib.optim.RiemannianAdam else 1.0
     opt = make([{"params": [p], "manifold": M}], lr=lr, **options)
     decay = torch.optim.lr_scheduler.ExponentialLR(opt, end ** (1 / steps))
     for _ in range(steps):
@@ -39,7 +44,8 @@ MAKERS = [ib.optim.RiemannianAdam, ib.optim.RiemannianSGD]
 def test_procrustes_on_a_stiefel_manifold(make, move):
     """min |X A - B| over orthonormal columns is the polar factor of B A^T."""
     M, A, B = ib.Stiefel(5, 2), draw(2, 6), draw(5, 6, seed=1)
-    x = optimise(M, lambda X: (X @ A - B).square().sum(), draw(5, 2, seed=2), make=make, lr=0.02, end=1e-5, move=move)
+    lr = 0.02 if make is ib.optim.RiemannianSGD else 0.2
+    x = optimise(M, lambda X: (X @ A - B).square().sum(), draw(5, 2, seed=2), make=make, steps=500, lr=lr, move=move)
     torch.testing.assert_close(x, M.project(B @ A.T), atol=1e-5, rtol=0)
 
 
@@ -53,34 +59,33 @@ def test_the_average_of_rotations(move):
 
 
 def test_the_leading_eigenvector_on_a_sphere():
-    A = draw(6, 6)
-    A = A @ A.T
+    V = torch.linalg.qr(draw(6, 6))[0]
+    A = V @ torch.diag(torch.tensor([5.0, 3.0, 2.0, 1.0, 0.5, 0.1], dtype=D)) @ V.T
     x = optimise(ib.Sphere(6), lambda x: -(x @ A @ x), draw(6, seed=4))
-    top = torch.linalg.eigh(A)[1][:, -1]
-    assert 1 - (x @ top).abs() <= 1e-10
+    assert 1 - (x @ V[:, 0]).abs() <= 1e-10
 
 
 def test_a_quadratic_on_a_ball_by_its_secular_equation():
-    Q, b = torch.diag(torch.tensor([1.0, 5.0, 30.0], dtype=D)), torch.tensor([3.0, -4.0, 20.0], dtype=D)
+    Q, b = torch.diag(torch.tensor([1.0, 4.0, 10.0], dtype=D)), torch.tensor([3.0, -4.0, 8.0], dtype=D)
     low, high = 0.0, 100.0
     for _ in range(100):  # |(Q + l I)^-1 b| = 1
         l = 0.5 * (low + high)
         best = torch.linalg.solve(Q + l * torch.eye(3, dtype=D), b)
         low, high = (l, high) if best.norm() > 1 else (low, l)
-    x = optimise(ib.Ball(3), lambda x: 0.5 * x @ Q @ x - b @ x, draw(3, seed=5), lr=0.3)
-    torch.testing.assert_close(x, best, atol=1e-6, rtol=0)
+    x = optimise(ib.Ball(3), lambda x: 0.5 * x @ Q @ x - b @ x, draw(3, seed=5))
+    torch.testing.assert_close(x, best, atol=1e-5, rtol=0)
 
 
 def test_moments_of_single_coordinates_would_move_the_optimum():
     """The same problem with torch's Adam and a projection after every step stops elsewhere: what the scalar moment is for."""
-    Q, b = torch.diag(torch.tensor([1.0, 5.0, 30.0], dtype=D)), torch.tensor([3.0, -4.0, 20.0], dtype=D)
+    Q, b = torch.diag(torch.tensor([1.0, 4.0, 10.0], dtype=D)), torch.tensor([3.0, -4.0, 8.0], dtype=D)
     M, ends = ib.Ball(3), []
     for scalar in (True, False):
         p = nn.Parameter(torch.zeros(3, dtype=D))
         group = [{"params": [p], "manifold": M}] if scalar else [p]
-        opt = (ib.optim.RiemannianAdam if scalar else torch.optim.Adam)(group, lr=0.1)
-        decay = torch.optim.lr_scheduler.ExponentialLR(opt, 1e-6 ** (1 / 200))
-        for _ in range(200):
+        opt = (ib.optim.RiemannianAdam if scalar else torch.optim.Adam)(group, lr=0.2, **QUICK)
+        decay = torch.optim.lr_scheduler.ExponentialLR(opt, 1e-6 ** (1 / 300))
+        for _ in range(300):
             opt.zero_grad()
             (0.5 * p @ Q @ p - b @ p).backward()
             opt.step()
@@ -94,7 +99,7 @@ def test_a_weighted_nearest_covariance_has_the_certificate_of_its_optimum():
     """Convex: X is optimal iff the gradient G is positive semidefinite and <G, X> = 0."""
     C, W = draw(4, 4), draw(4, 4, seed=1).abs() + 0.5
     C, W = C + C.T, W + W.T
-    x = optimise(ib.PSD(4), lambda X: 0.5 * (W * (X - C).square()).sum(), draw(4, 4, seed=2), lr=0.2, end=1e-7)
+    x = optimise(ib.PSD(4), lambda X: 0.5 * (W * (X - C).square()).sum(), draw(4, 4, seed=2), steps=500, lr=0.5, end=1e-7)
     G = W * (x - C)
     assert torch.linalg.eigvalsh(G)[0] >= -1e-5 and (G * x).sum().abs() <= 1e-5
     assert torch.linalg.eigvalsh(x)[0] <= 1e-8  # the cone is what holds it
@@ -110,8 +115,8 @@ def test_hyperbolic_means_need_the_hyperbolic_gradient():
     """At the mean of points the sum of their logarithms is 0."""
     M = ib.Hyperboloid(3)
     points = M.sample(5, generator=torch.Generator().manual_seed(0), dtype=D)
-    for make in MAKERS:
-        x = optimise(M, lambda x: M.geodesic_distance(x, points).square().sum(), draw(3, seed=1), make=make, lr=0.05, end=1e-5)
+    for make, lr in zip(MAKERS, (0.2, 0.05), strict=True):
+        x = optimise(M, lambda x: M.geodesic_distance(x, points).square().sum(), draw(3, seed=1), make=make, lr=lr)
         assert M.log(x.expand_as(points), points).sum(0).norm() <= 1e-5
 
 

@@ -14,7 +14,6 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 LogDensity = Callable[[Tensor], Tensor]
 CELLS = 64  # of the table that draws start from
@@ -65,7 +64,7 @@ class Law:
     def rsample(self, shape: torch.Size) -> Tensor:
         """Draws (*shape, *batch) with implicit derivatives: dt = -dF(t)/p(t), where F is the distribution function.
 
-        A second derivative is refused by torch.
+        A second derivative is refused.
         """
         with torch.no_grad():
             t = self._draw(shape)
@@ -87,7 +86,7 @@ class Law:
         scale = torch.logsumexp(values, (-2, -1))
         mass = (torch.logsumexp(values, -1) - scale[..., None]).exp()
         below = torch.cat([torch.zeros_like(mass[..., :1]), mass.cumsum(-1)], -1)
-        u = torch.rand(*shape, *self.low.shape, dtype=torch.float64, device=self.low.device)
+        u = torch.rand(shape + self.low.shape, dtype=torch.float64, device=self.low.device)
         k = _cell(below, u)
         a, b, start = (_pick(table, i) for table, i in ((edges, k), (edges, k + 1), (below, k)))
         ends = self.f(torch.stack([a, b], -1).clamp(min=1e-300))
@@ -118,8 +117,9 @@ class _Implicit(torch.autograd.Function):
         return t.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        if torch.is_grad_enabled():
+            raise RuntimeError("rsample has no second derivative in this parameter. Leave create_graph out, or draw by sample().")
         (p,) = ctx.saved_tensors
         return None, -g / p.clamp(min=1e-300), None
 

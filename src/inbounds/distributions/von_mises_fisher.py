@@ -19,7 +19,8 @@ def polar_law(n: int, concentration: Tensor) -> Law:
     k, m = concentration.double(), n - 2
 
     def f(t: Tensor) -> Tensor:
-        return m * torch.sin(t).log() - 2 * k[..., None] * torch.sin(0.5 * t).square()
+        pull = -2 * k[..., None] * torch.sin(0.5 * t).square()
+        return pull + m * torch.sin(t).log() if m else pull
 
     with torch.no_grad():  # where the derivative of f is 0, and its curvature there
         root = (m * m + 4 * k * k).sqrt()
