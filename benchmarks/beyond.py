@@ -242,36 +242,42 @@ def vmf_gradients(draws: int, parts: int = 50) -> list[dict]:
 # --- hyperbolic space --------------------------------------------------------------------------------------------------
 
 
-def tree(depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Distances, depth and an angle for every node of a balanced binary tree; the angle is that of its middle leaf."""
+def tree(depth: int, edge: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Distances, depth and an angle for every node of a balanced binary tree.
+
+    Child and parent differ by an angle that shrinks with the depth as fast as circles of the hyperbolic plane grow.
+    """
     count = 2 ** (depth + 1) - 1
     levels = torch.tensor([(k + 1).bit_length() - 1 for k in range(count)])
     paths = [{k, *(((k + 1) >> s) - 1 for s in range(1, int(levels[k]) + 1))} for k in range(count)]
     apart = torch.tensor([[len(a ^ b) for b in paths] for a in paths], dtype=D)
-    turn = torch.tensor([((k + 1 - 2 ** int(l)) + 0.5) / 2 ** int(l) for k, l in enumerate(levels)], dtype=D)
-    return apart, levels.to(D), 2 * math.pi * turn
+    turn = torch.zeros(count, dtype=D)
+    for k in range(1, count):
+        turn[k] = turn[(k - 1) // 2] + (0.5 - k % 2) * math.pi * math.exp(-edge * (int(levels[k]) - 1))
+    return apart, levels.to(D), turn
 
 
-def embed(kind: str, steps: int, edge: float = 2.0) -> dict:
+def embed(kind: str, steps: int, edge: float = 1.7) -> dict:
     """A tree of depth 6 in two dimensions, distances edge times those of the tree; the distortion is the mean |d / target - 1|.
 
-    The Euclidean embedding may choose its scale afterwards.
+    The Euclidean embedding may choose its scale afterwards. All are in float32 but for "geoopt, float64".
     """
-    apart, level, turn = tree(6)
+    apart, level, turn = tree(6, edge)
     i, j = torch.triu_indices(len(apart), len(apart), 1)
     target = edge * apart[i, j]
-    flat = (0.7 * edge * level)[:, None] * torch.stack([turn.cos(), turn.sin()], -1)
+    flat = (edge * level)[:, None] * torch.stack([turn.cos(), turn.sin()], -1)
     H = ib.Hyperboloid(3)
-    start = H.exp(H.origin(flat).expand(len(flat), 3), torch.cat([0 * flat[:, :1], flat], -1)).float()
-    if kind == "geoopt":
+    start = H.exp(H.origin(flat).expand(len(flat), 3), torch.cat([0 * flat[:, :1], flat], -1))
+    start = start if "64" in kind else start.float()
+    if kind.startswith("geoopt"):
         import geoopt  # pyright: ignore[reportMissingImports]
 
         L = geoopt.Lorentz()
         x = geoopt.ManifoldParameter(L.projx(start), manifold=L)
-        opt, distance = geoopt.optim.RiemannianAdam([x], lr=0.1), L.dist
+        opt, distance = geoopt.optim.RiemannianAdam([x], lr=0.05), L.dist
     elif kind == "ours":
         x = nn.Parameter(start)
-        opt, distance = ib.optim.RiemannianAdam([{"params": [x], "manifold": H}], lr=0.1), H.geodesic_distance
+        opt, distance = ib.optim.RiemannianAdam([{"params": [x], "manifold": H}], lr=0.05), H.geodesic_distance
     else:
         x = nn.Parameter(flat.float())
         opt = ib.optim.RiemannianAdam([{"params": [x], "manifold": ib.Euclidean(2)}], lr=0.3)
@@ -279,7 +285,7 @@ def embed(kind: str, steps: int, edge: float = 2.0) -> dict:
     decay = torch.optim.lr_scheduler.ExponentialLR(opt, 1e-3 ** (1 / steps))
     for _ in range(steps):
         opt.zero_grad()
-        ratio = distance(x[i], x[j]) / target.float()
+        ratio = distance(x[i], x[j]) / target.to(x.dtype)
         (ratio if kind != "euclidean" else ratio / ratio.mean()).sub(1).square().mean().backward()
         opt.step()
         decay.step()
@@ -337,7 +343,7 @@ def main() -> None:
     for problem in problems:
         results["optimisers"][problem.__name__] = optimise(problem(), 600 if not quick else 60)
         print(problem.__name__, json.dumps(results["optimisers"][problem.__name__]), flush=True)
-    results["tree"] = {kind: embed(kind, 1000 // share) for kind in ("ours", "geoopt", "euclidean")}
+    results["tree"] = {kind: embed(kind, 300 // share) for kind in ("ours", "geoopt", "geoopt, float64", "euclidean")}
     print(json.dumps(results["tree"]), flush=True)
     results["drift"] = drift(10_000 // share)
     print(json.dumps(results["drift"]), flush=True)

@@ -25,13 +25,13 @@ def error(net, x):
     return M.geodesic_distance(net(x), motion(x))
 
 
-def main(steps=300):
+def main(steps=200):
     torch.manual_seed(0)
     step = ib.Exponential(M)
     net = ib.IAA([ib.MLPBlock(M.shape, step.size, width=32) for _ in range(4)], step, dt=0.25)
     opt = torch.optim.Adam(net.parameters(), lr=1e-2)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
-    x = M.sample(500, generator=torch.Generator().manual_seed(0))
+    x = M.sample(200, generator=torch.Generator().manual_seed(0))
     losses = []
     for _ in range(steps):
         opt.zero_grad()

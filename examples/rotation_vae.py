@@ -38,14 +38,14 @@ class RotationVAE(nn.Module):
         return (fit + kl_divergence(q, UniformOn(self.M))).mean()
 
 
-def main(steps=300):
+def main(steps=200):
     torch.manual_seed(0)
     model, x = RotationVAE(), data(2000)
     opt = torch.optim.Adam(model.parameters(), lr=1e-2)
     losses = []
     for k in range(steps):
         opt.zero_grad()
-        loss = model(x[(64 * k) % 1984 :][:64])
+        loss = model(x[(32 * k) % 1984 :][:32])
         loss.backward()
         opt.step()
         losses.append(float(loss.detach()))

@@ -15,19 +15,23 @@ DEPTH, EDGE = 4, 2.0
 
 
 def tree():
-    """Distances between the nodes of a balanced binary tree, and a first drawing of it in the plane."""
+    """Distances between the nodes of a balanced binary tree, and a first drawing of it: depth and angle of every node.
+
+    Child and parent differ by an angle that shrinks with the depth as fast as circles of the hyperbolic plane grow.
+    """
     nodes = range(1, 2 ** (DEPTH + 1))
     paths = [{k >> s for s in range(k.bit_length())} for k in nodes]
     apart = torch.tensor([[len(a ^ b) for b in paths] for a in paths], dtype=torch.float32)
-    level = torch.tensor([k.bit_length() - 1 for k in nodes])
-    turn = 2 * math.pi * ((torch.tensor(list(nodes)) + 0.5) / 2**level - 1)
-    return apart, 0.7 * EDGE * level[:, None] * torch.stack([turn.cos(), turn.sin()], -1)
+    level, turn = torch.tensor([k.bit_length() - 1.0 for k in nodes]), torch.zeros(len(nodes))
+    for k in nodes[1:]:
+        turn[k - 1] = turn[k // 2 - 1] + (k % 2 - 0.5) * math.pi * math.exp(-EDGE * (level[k - 1] - 1))
+    return apart, EDGE * level[:, None] * torch.stack([turn.cos(), turn.sin()], -1)
 
 
 def embed(M, start, apart, steps):
     """The mean relative error of all distances, at the best scale, after so many steps."""
     p = nn.Parameter(start)
-    opt = ib.optim.RiemannianAdam([{"params": [p], "manifold": M}], lr=0.1)
+    opt = ib.optim.RiemannianAdam([{"params": [p], "manifold": M}], lr=0.1, betas=(0.9, 0.99))
     decay = torch.optim.lr_scheduler.ExponentialLR(opt, 1e-2 ** (1 / steps))
     i, j = torch.triu_indices(len(apart), len(apart), 1)
     for _ in range(steps):
@@ -40,7 +44,7 @@ def embed(M, start, apart, steps):
     return float((ratio / ratio.mean() - 1).abs().mean()), p.detach()
 
 
-def main(steps=200):
+def main(steps=100):
     apart, flat = tree()
     H, E = ib.Hyperboloid(3), ib.Euclidean(2)
     start = H.exp(H.origin(flat).expand(len(flat), 3), nn.functional.pad(flat, (1, 0)))

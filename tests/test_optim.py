@@ -193,6 +193,18 @@ def test_the_state_is_kept_without_the_set_and_a_run_goes_on_where_it_was(make):
         other.load_state_dict(first.state_dict())
 
 
+@pytest.mark.parametrize("M", [ib.SO(3), ib.SO(5), ib.Stiefel(6, 3)], ids=repr)
+def test_short_steps_are_projections(M):
+    """Where no derivative is asked for, a retraction by a short v is found without an SVD: the same point, to rounding."""
+    for dtype, size in ((D, 1e-3), (D, 0.29), (torch.float32, 0.29), (D, 2.0)):
+        x = M.sample(50, generator=torch.Generator().manual_seed(0), dtype=dtype)
+        v = draw(50, *M.shape).to(dtype)
+        v = size * v / v.flatten(1).norm(dim=-1)[:, None, None]
+        y = M.retract(x, v)
+        assert M.contains(y).all()
+        torch.testing.assert_close(y, M.project(x + v), atol=100 * torch.finfo(dtype).eps, rtol=0)
+
+
 def test_a_closure_is_called_once_and_its_value_returned():
     p = nn.Parameter(ib.Sphere(3).origin(torch.zeros(1)))
     opt = ib.optim.RiemannianSGD([{"params": [p], "manifold": ib.Sphere(3)}], lr=0.1)

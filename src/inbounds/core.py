@@ -124,6 +124,10 @@ class ConstraintSet(nn.Module, ABC):
         """A tangent vector from standard normal noise in the shape of x."""
         return self._tangent(x, noise)
 
+    def _retract(self, x: Tensor, v: Tensor) -> Tensor:
+        """project(x + v), by a cheaper way where there is one."""
+        return self.project(x + v)
+
     def _contains(self, x: Tensor, tol: float | None) -> Tensor:
         if tol is not None:
             return self.violation(x) <= tol
@@ -235,7 +239,7 @@ class ConstraintSet(nn.Module, ABC):
     def retract(self, x: Tensor, v: Tensor) -> Tensor:
         """The nearest point of M to x + v: a step along v that stays in M."""
         x, v = self._enter("retract", x, v)
-        return self.project(x + v)
+        return self._retract(x, v)
 
     def distance(self, x: Tensor) -> Tensor:
         """|x - P_M(x)|."""
@@ -413,6 +417,9 @@ class Manifold(ConstraintSet):
             f"{self!r} has no closed-form log. Closed forms exist for Sphere, Hyperboloid, Euclidean, Affine, SO(n) and SE(n) "
             f"with n <= 3 and their products; here tangent(x, y - x) agrees with it to second order in |y - x|."
         )
+
+    def _gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        return self._tangent(x, g)
 
     def _geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
         return norm(self._flat(self._log(x, y)))

@@ -104,6 +104,8 @@ def moved(M: ConstraintSet, x: Tensor, d: Tensor, move: str | None) -> Tensor:
 def squares(M: ConstraintSet, x: Tensor, v: Tensor) -> Tensor:
     """|v|^2 in the set's metric, one number for each factor of a product, (*batch, *shape) or broadcastable to it."""
     if not isinstance(M, Product):
+        if M.metric == "ambient":
+            return v.square().sum(tuple(range(-len(M.shape), 0)), keepdim=True)
         return M.inner(x, v, v).reshape(x.shape[: x.dim() - len(M.shape)] + (1,) * len(M.shape))
     parts = zip(M.sets, M.split(x), M.split(v), strict=True)
     return M.join(*(squares(s, a, b).expand_as(a) for s, a, b in parts))
@@ -170,15 +172,15 @@ class RiemannianAdam(RiemannianOptimizer):
     def _update(self, p: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         M, (b1, b2) = group["manifold"], group["betas"]
         assert p.grad is not None
-        v = -p.grad if M is None else -M.gradient(p, p.grad)
-        square = v.square() if M is None else squares(M, p, v)
+        g = p.grad if M is None else M.gradient(p, p.grad)
+        square = g.square() if M is None else squares(M, p, g)
         if not state:
-            state.update(count=0, velocity=torch.zeros_like(v), square=torch.zeros_like(square))
+            state.update(count=0, velocity=torch.zeros_like(g), square=torch.zeros_like(square))
         state["count"] += 1
-        velocity = state["velocity"].mul_(b1).add_(v, alpha=1 - b1)
+        velocity = state["velocity"].mul_(b1).add_(g, alpha=b1 - 1)
         spread = state["square"].mul_(b2).add_(square, alpha=1 - b2)
         first, second = 1 - b1 ** state["count"], math.sqrt(1 - b2 ** state["count"])
-        size = group["lr"] / first / (spread.sqrt() / second + group["eps"])
+        size = group["lr"] / first / spread.sqrt().div_(second).add_(group["eps"])
         if M is None:
             p.addcmul_(velocity, size)
             return

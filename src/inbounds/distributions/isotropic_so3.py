@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ..kernels.derivative import all_rows
 from ..kernels.vectors import unit
 from ..sets import SO
 from .angles import Law
@@ -21,7 +22,10 @@ LOG_VOLUME = math.log(16 * math.sqrt(2) * math.pi**2)
 
 def log_heat(w: Tensor, time: Tensor) -> Tensor:
     """log of sum_l (2l + 1) exp(-l(l + 1) time) sin((l + 1/2) w) / sin(w/2): the density at the angle w, over that of Haar."""
-    return torch.where(time < SWITCH, _short(w, time.clamp(max=SWITCH)), _long(w, time.clamp(min=SWITCH)))
+    short = time < SWITCH
+    if all_rows(short):
+        return _short(w, time)
+    return torch.where(short, _short(w, time.clamp(max=SWITCH)), _long(w, time.clamp(min=SWITCH)))
 
 
 def _short(w: Tensor, time: Tensor) -> Tensor:

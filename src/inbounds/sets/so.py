@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core import LieGroup, check_size, full_precision, working_dtype
 from ..kernels.exponential import longest_exponent, matrix_exp, shortened
-from ..kernels.polar import polish, proper_polar, repolish
+from ..kernels.polar import polish, proper_polar, repolish, short_step
 from ..kernels.rotation import nearest_rotation
 from ..kernels.so3 import so3_exp, so3_log
 from ..kernels.stumpff import stumpff
@@ -94,6 +94,10 @@ class SO(LieGroup):
             )
         with full_precision(x):
             return norm(self._group_log(x.mT @ y))
+
+    def _retract(self, x: Tensor, v: Tensor) -> Tensor:
+        near = short_step(x, v)
+        return super()._retract(x, v) if near is None else near
 
     def _refine(self, x: Tensor) -> Tensor:
         return repolish(x, self._project) if self.n > 3 else polish(x)

@@ -51,6 +51,8 @@ class Sphere(Manifold):
         return self._cast("radius", x)
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
+        if self.plain:
+            return v - x * (x * v).sum(-1, keepdim=True)
         u = x / self._cast("radius", x)[..., None]
         return v - u * (u * v).sum(-1, keepdim=True)
 
