@@ -60,16 +60,14 @@ def test_float32_distances_are_right_at_the_distance_ten():
     assert M.geodesic_distance(back, near).max() <= 1e-3  # what float32 knows about a point there
 
 
-def test_a_thousand_float32_steps_stay_on_the_sheet():
-    M = ib.Hyperboloid(3)
-    x = M.exp(M.origin(torch.zeros(1)), torch.tensor([0.0, 6.0, 8.0]))
-    v = M.random_tangent(x, generator=torch.Generator().manual_seed(0))
-    for _ in range(500):
-        y = M.refine(M.exp(x, 0.01 * v))
-        x, v = y, M.transport(x, y, v)
-    assert M.violation(x) <= 1e-6 * x[0]
-    torch.testing.assert_close(M.inner(x, v, v), M.inner(x, v.double().float(), v))
-    assert torch.isfinite(v).all()
+def test_hundreds_of_float32_steps_at_the_distance_ten_stay_on_the_sheet():
+    """A random walk of steps of length 0.01: the point stays where a walk of that length can be, and exactly on the sheet."""
+    M, g = ib.Hyperboloid(3), torch.Generator().manual_seed(0)
+    o = M.origin(torch.zeros(1))
+    x = M.exp(o, torch.tensor([0.0, 6.0, 8.0]))
+    for _ in range(200):
+        x = M.exp(x, 0.01 * M.random_tangent(x, generator=g))
+    assert M.violation(x) <= 1e-6 * x[0] and abs(float(M.geodesic_distance(o, x)) - 10) <= 0.6
 
 
 def test_on_the_medial_axis_it_takes_a_nearest_point_with_a_finite_gradient():

@@ -69,7 +69,7 @@ class IsotropicSO3(OnSet):
     loc: Tensor
     scale: Tensor
     dims: ClassVar = {"loc": 2, "scale": 0}
-    arg_constraints: ClassVar = {"scale": constraints.positive}
+    arg_constraints: dict[str, Any] = {"scale": constraints.positive}  # noqa: RUF012 (as in torch)
 
     def __init__(self, loc: Tensor, scale: Any, validate_args: Any = None):
         loc, scale = as_tensors(loc, scale)

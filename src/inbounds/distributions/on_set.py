@@ -55,7 +55,7 @@ class OnSet(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         """The same distribution, repeated over batch dims."""
-        new = self._get_checked_instance(type(self), _instance)
+        new: Any = self._get_checked_instance(type(self), _instance)
         for name, dims in self.dims.items():
             p = getattr(self, name)
             setattr(new, name, p.expand(torch.Size(batch_shape) + p.shape[p.dim() - dims :]))

@@ -24,7 +24,7 @@ class ProjectedNormal(OnSet):
 
     loc: Tensor
     dims: ClassVar = {"loc": 1}
-    arg_constraints: ClassVar = {"loc": constraints.real_vector}
+    arg_constraints: dict[str, Any] = {"loc": constraints.real_vector}  # noqa: RUF012 (as in torch)
 
     def __init__(self, loc: Tensor, validate_args: Any = None):
         (loc,) = as_tensors(loc)

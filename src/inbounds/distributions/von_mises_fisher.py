@@ -40,7 +40,7 @@ class VonMisesFisher(OnSet):
     loc: Tensor
     concentration: Tensor
     dims: ClassVar = {"loc": 1, "concentration": 0}
-    arg_constraints: ClassVar = {"loc": constraints.real_vector, "concentration": constraints.nonnegative}
+    arg_constraints: dict[str, Any] = {"loc": constraints.real_vector, "concentration": constraints.nonnegative}  # noqa: RUF012 (as in torch)
 
     def __init__(self, loc: Tensor, concentration: Any, validate_args: Any = None):
         loc, concentration = as_tensors(loc, concentration)

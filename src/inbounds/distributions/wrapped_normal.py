@@ -70,7 +70,7 @@ class WrappedNormal(OnSet):
     loc: Tensor
     scale: Tensor
     dims: ClassVar[dict[str, int]] = {"scale": 0}
-    arg_constraints: ClassVar = {"scale": constraints.positive}
+    arg_constraints: dict[str, Any] = {"scale": constraints.positive}  # noqa: RUF012 (as in torch)
 
     def __init__(self, M: Manifold, loc: Tensor, scale: Any, validate_args: Any = None):
         if not is_known(M):
