@@ -89,7 +89,7 @@ def weighted_covariance() -> Problem:
     C, W = C + C.T, W + W.T
     X = cp.Variable((6, 6), PSD=True)
     cost = cp.sum_squares(cp.multiply(W.sqrt().numpy(), X - C.numpy()))
-    cp.Problem(cp.Minimize(0.5 * cost)).solve(solver="CLARABEL")
+    cp.Problem(cp.Minimize(0.5 * cost)).solve(solver="CLARABEL", tol_gap_abs=1e-13, tol_gap_rel=1e-13, tol_feas=1e-13)
     best = torch.tensor(X.value, dtype=D)
     return Problem(
         ib.PSD(6), lambda X: 0.5 * (W * (X - C).square()).sum(), draw(6, 6, seed=2), lambda X: (X - best).norm(), lr=0.5

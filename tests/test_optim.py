@@ -226,6 +226,8 @@ def test_wrong_use_names_the_fix():
         ([{"params": [p], "manifold": M}], {"move": "exp"}, TypeError, r'needs a Manifold .*Ball\(2\)\. Use move="retract"'),
         ([{"params": [nn.Parameter(torch.ones(2))], "manifold": M}], {}, ValueError, r"violation 4\.1e-01\. Write p\.data"),
         ([{"params": [nn.Parameter(torch.zeros(3))], "manifold": M}], {}, ValueError, r"asked for shape \(\*batch, 2\)"),
+        ([{"params": [nn.Parameter(torch.zeros(2).half())], "manifold": M}], {}, TypeError, r"Write p\.float\(\)"),
+        ([{"params": [p], "manifold": ib.Ball(2, radius=torch.ones(3))}], {}, ValueError, "a point of its own"),
         ([p], {"move": "fly"}, ValueError, "move="),
         ([p], {"lr": -1.0}, ValueError, "lr >= 0"),
         ([p], {"betas": (0.9, 1.0)}, ValueError, "betas < 1"),

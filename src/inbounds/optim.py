@@ -6,6 +6,8 @@ Any set will do. Groups without a set are updated as `torch.optim` does.
 The direction is -M.gradient(x, g), the steepest descent in the set's metric, which is tangent(x, -g) where that is the ambient
 one. On a boundary this is not -tangent(x, g): the first is 0 at a constrained minimum. The velocity is carried to the tangent
 cone at the new point, which at a boundary drops what leads out of the set.
+
+Groups are checked once, when they are added; a step calls the hooks of the set.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .core import ConstraintSet, Manifold, check_point
+from .core import HALF, ConstraintSet, Manifold, check_point, full_precision, joint_shape
 from .sets.product import Product
 
 MOVES = ("retract", "exp")
@@ -48,11 +50,23 @@ class RiemannianOptimizer(torch.optim.Optimizer):
             raise TypeError(f'{who} with move="exp" needs a Manifold (no boundary), got {M!r}. Use move="retract".')
         for p in group["params"]:
             check_point(p, M.shape, lambda: f"{who} on {M!r}")
+            self._require_whole(p, M)
             if not bool(M.contains(p.detach()).all()):
                 worst = float(M.violation(p.detach()).max())
                 raise ValueError(
                     f"{who} asked for parameters in {M!r}, got violation {worst:.1e}. Write p.data = M.project(p.data) before."
                 )
+
+    def _require_whole(self, p: Tensor, M: ConstraintSet) -> None:
+        """Refuse half precision, and fewer points than the set has constraints: a step could not keep them in the set."""
+        batch = tuple(p.shape[: p.dim() - len(M.shape)])
+        if p.dtype in HALF:
+            raise TypeError(f"{type(self).__name__} asked for parameters in float32 or float64, got {p.dtype}. Write p.float().")
+        if joint_shape(batch, M.batch) != batch:
+            raise ValueError(
+                f"{type(self).__name__} asked for points of batch dims that hold the {M.batch} of {M!r}, got {batch}. Give every "
+                f"constraint a point of its own."
+            )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -68,7 +82,8 @@ class RiemannianOptimizer(torch.optim.Optimizer):
                         raise RuntimeError(
                             f"{type(self).__name__} asked for dense gradients, got a sparse one. Write sparse=False."
                         )
-                    self._update(p, group, self.state[p])
+                    with full_precision(p):
+                        self._update(p, group, self.state[p])
         return loss
 
     def _update(self, p: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
@@ -97,8 +112,8 @@ class RiemannianOptimizer(torch.optim.Optimizer):
 def moved(M: ConstraintSet, x: Tensor, d: Tensor, move: str | None) -> Tensor:
     """The point that a step d leads to: by `exp` if asked for, or if the set has a metric of its own, else by `retract`."""
     if isinstance(M, Manifold) and (move == "exp" or (move is None and M.metric != "ambient")):
-        return M.refine(M.exp(x, d))
-    return M.retract(x, d)
+        return M._refine(M._exp(x, d))
+    return M._retract(x, d)
 
 
 def squares(M: ConstraintSet, x: Tensor, v: Tensor) -> Tensor:
@@ -106,19 +121,19 @@ def squares(M: ConstraintSet, x: Tensor, v: Tensor) -> Tensor:
     if not isinstance(M, Product):
         if M.metric == "ambient":
             return v.square().sum(tuple(range(-len(M.shape), 0)), keepdim=True)
-        return M.inner(x, v, v).reshape(x.shape[: x.dim() - len(M.shape)] + (1,) * len(M.shape))
+        return M._inner(x, v, v).reshape(x.shape[: x.dim() - len(M.shape)] + (1,) * len(M.shape))
     parts = zip(M.sets, M.split(x), M.split(v), strict=True)
     return M.join(*(squares(s, a, b).expand_as(a) for s, a, b in parts))
 
 
 def tangent_velocity(M: ConstraintSet, x: Tensor, v: Tensor) -> Tensor:
     """The velocity as far as it does not lead out of the set; on manifolds it is tangent already."""
-    return v if isinstance(M, Manifold) else M.tangent(x, v)
+    return v if isinstance(M, Manifold) else M._tangent(x, v)
 
 
 def carried(M: ConstraintSet, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
     """The velocity v at x as one at y. In the ambient metric its projection is enough, and cheaper than parallel transport."""
-    return M.tangent(y, v) if M.metric == "ambient" else M.transport(x, y, v)
+    return M._tangent(y, v) if M.metric == "ambient" else M._transport(x, y, v)
 
 
 class RiemannianSGD(RiemannianOptimizer):
@@ -135,7 +150,7 @@ class RiemannianSGD(RiemannianOptimizer):
     def _update(self, p: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         M, lr, momentum = group["manifold"], group["lr"], group["momentum"]
         assert p.grad is not None
-        v = -p.grad if M is None else -M.gradient(p, p.grad)
+        v = -p.grad if M is None else -M._gradient(p, p.grad)
         if momentum:
             v = v + momentum * state["velocity"] if "velocity" in state else v
         if M is None:
@@ -172,7 +187,7 @@ class RiemannianAdam(RiemannianOptimizer):
     def _update(self, p: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         M, (b1, b2) = group["manifold"], group["betas"]
         assert p.grad is not None
-        g = p.grad if M is None else M.gradient(p, p.grad)
+        g = p.grad if M is None else M._gradient(p, p.grad)
         square = g.square() if M is None else squares(M, p, g)
         if not state:
             state.update(count=0, velocity=torch.zeros_like(g), square=torch.zeros_like(square))

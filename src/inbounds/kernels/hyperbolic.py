@@ -18,6 +18,7 @@ from .vectors import norm, unit
 
 FAR = 1e8  # from here on sqrt(1 + q^2) rounds to q, in float64
 CHORD = 1 - math.sqrt(0.5)  # q/t <= q (1 - CHORD q^2) for 0 <= q <= 1
+TINY = 1e-30  # roots and quotients stay away from 0: compiled code may differentiate these lines
 STEPS = 8  # beyond seven only rounding changes, measured over s and rho from 1e-12 to 1e12 and at the focus s = 2, rho = 0
 
 
@@ -28,9 +29,9 @@ def height(q: Tensor) -> Tensor:
 
 def _above(s: Tensor, rho: Tensor) -> Tensor:
     """An upper bound on the root for s > 0: (rho + s)/2, or what the cubic below h gives where that is at most 1."""
-    a = CHORD * s.clamp(min=1e-300)
-    outer = torch.maximum((2 * (s - 2).clamp(min=0) / a).sqrt(), (2 * rho / a) ** (1 / 3))
-    inner = torch.minimum(rho / (2 - s).clamp(min=1e-300), (rho / a) ** (1 / 3))
+    a = CHORD * s.clamp(min=TINY)
+    outer = torch.maximum((2 * (s - 2).clamp(min=TINY) / a).sqrt(), (2 * rho / a).clamp(min=TINY) ** (1 / 3))
+    inner = torch.minimum(rho / (2 - s).clamp(min=TINY), (rho / a).clamp(min=TINY) ** (1 / 3))
     cubic = torch.where(s > 2, outer, inner)
     return torch.where(cubic <= 1, cubic, 0.5 * rho + 0.5 * s)
 
@@ -42,7 +43,9 @@ def _below(s: Tensor, rho: Tensor) -> Tensor:
     """
     size, d = -s, rho + s
     low = rho / (2 + size)
-    curved = torch.minimum((size / 16) ** (1 / 3), (size / (4 * d.abs()).clamp(min=1e-300) - 1).clamp(min=0).sqrt())
+    curved = torch.minimum(
+        (size / 16).clamp(min=TINY) ** (1 / 3), (size / (4 * d.abs()).clamp(min=TINY) - 1).clamp(min=TINY).sqrt()
+    )
     beyond = torch.maximum(0.5 * d, curved)
     return torch.where(_excess(s, rho, beyond) <= 0, torch.maximum(low, beyond), low)
 
@@ -63,11 +66,22 @@ def _root(s: Tensor, rho: Tensor) -> Tensor:
     return q
 
 
+def _polar(y: Tensor) -> tuple[Tensor, Tensor]:
+    """|y| and y/|y| in float64, the latter e_1 at 0. float64 has room for the squares of float32, and needs no smallest number
+    to compare with, which the ONNX exporter of torch 2.13 would round to 0."""
+    if y.dtype == torch.float64:
+        return norm(y)[..., None], unit(y)
+    wide = y.double()
+    length = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    away = length > 0
+    first = torch.cat([torch.ones_like(wide[..., :1]), torch.zeros_like(wide[..., 1:])], -1)
+    return length, torch.where(away, wide / torch.where(away, length, 1.0), first)
+
+
 def _value(x: Tensor) -> Tensor:
-    wide = x.double()
-    s, y = wide[..., 0], wide[..., 1:]
-    q = _root(s, norm(y))[..., None]
-    return torch.cat([height(q), q * unit(y)], -1).to(x.dtype)
+    rho, u = _polar(x[..., 1:])
+    q = _root(x[..., :1].double(), rho)
+    return torch.cat([height(q), q * u], -1).to(x.dtype)
 
 
 def _derivative(x: Tensor, p: Tensor, g: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def repolish(x: Tensor, project: Callable[[Tensor], Tensor]) -> Tensor:
 def short_step(x: Tensor, v: Tensor) -> Tensor | None:
     """The polar factor Y (Y^T Y)^(-1/2) of Y = x + v for an orthonormal x and a short v; None where a projection is needed.
 
-    v is shorter than 1, so that x + t v is regular on the way and the determinant keeps its sign. The root is the series
+    A square v is shorter than 1, so that x + t v is regular on the way and the determinant keeps its sign. The root is the series
     I - E/2 + 3/8 E^2 - 5/16 E^3 in E = Y^T Y - I, again and again: an error |E| = e <= 0.4 becomes at most e^4. The derivative is
     left to `polar`.
     """
@@ -52,7 +52,7 @@ def short_step(x: Tensor, v: Tensor) -> Tensor | None:
     y, eye = x + v, torch.eye(x.shape[-1], dtype=x.dtype)
     E = y.mT @ y - eye
     error = _longest(E)
-    if not (error <= 0.4 and _longest(v) < 1):  # NaN is far, too
+    if not (error <= 0.4 and (x.shape[-2] > x.shape[-1] or _longest(v) < 1)):  # NaN is far, too
         return None
     while True:
         y, error = y + y @ (E @ (E * 0.375 - (E @ E).mul_(0.3125)).sub_(eye, alpha=0.5)), error**4

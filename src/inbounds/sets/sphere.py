@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core import Manifold, Numbers, check_size, direction, shown, working_dtype
+from ..kernels.derivative import looking
 from ..kernels.stumpff import stumpff
 from ..kernels.vectors import norm, unit
 
@@ -55,6 +56,15 @@ class Sphere(Manifold):
             return v - x * (x * v).sum(-1, keepdim=True)
         u = x / self._cast("radius", x)[..., None]
         return v - u * (u * v).sum(-1, keepdim=True)
+
+    def _retract(self, x: Tensor, v: Tensor) -> Tensor:
+        """Where no derivative is asked for and no square over- or underflows, (x + v)/|x + v| as it stands."""
+        y = x + v
+        if not self.plain or not y.numel() or not looking(y) or not y.is_cpu or (torch.is_grad_enabled() and y.requires_grad):
+            return self.project(y)
+        length = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
+        low, high = length.aminmax()
+        return y / length if 1e-15 < low.item() and high.item() < 1e15 else self.project(y)
 
     def _uniqueness_margin(self, x: Tensor) -> Tensor:
         return norm(x)

@@ -41,7 +41,7 @@ class Stiefel(Manifold):
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         b = x.mT @ v
-        return v - 0.5 * x @ (b + b.mT)
+        return v - x @ (0.5 * (b + b.mT))
 
     def _uniqueness_margin(self, x: Tensor) -> Tensor:
         """s_k, the smallest singular value."""
