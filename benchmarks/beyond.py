@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -332,6 +333,15 @@ def drift(steps: int) -> dict:
     return found
 
 
+def known(found: Any) -> Any:
+    """The same with None for numbers that are not finite, which JSON does not have."""
+    if isinstance(found, dict):
+        return {key: known(value) for key, value in found.items()}
+    if isinstance(found, list):
+        return [known(value) for value in found]
+    return None if isinstance(found, float) and not math.isfinite(found) else found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, printed and not stored")
@@ -354,7 +364,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
     if not quick:
         head = {"date": datetime.date.today().isoformat(), "machine": machine()}
-        RESULTS.write_text(json.dumps({**head, "results": results}, indent=1) + "\n")
+        RESULTS.write_text(json.dumps({**head, "results": known(results)}, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

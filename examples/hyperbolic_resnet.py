@@ -21,6 +21,13 @@ def motion(x):
     return M.refine(torch.stack([t, -b, a], -1))
 
 
+def points(count, seed):
+    """Half as far from the origin as M.sample draws them."""
+    x = M.sample(count, generator=torch.Generator().manual_seed(seed))
+    o = M.origin(x).expand_as(x)
+    return M.exp(o, 0.5 * M.log(o, x))
+
+
 def error(net, x):
     return M.geodesic_distance(net(x), motion(x))
 
@@ -28,10 +35,10 @@ def error(net, x):
 def main(steps=200):
     torch.manual_seed(0)
     step = ib.Exponential(M)
-    net = ib.IAA([ib.MLPBlock(M.shape, step.size, width=32) for _ in range(4)], step, dt=0.25)
+    net = ib.IAA([ib.MLPBlock(M.shape, step.size, width=32) for _ in range(3)], step, dt=0.3)
     opt = torch.optim.Adam(net.parameters(), lr=1e-2)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
-    x = M.sample(200, generator=torch.Generator().manual_seed(0))
+    x = points(200, 0)
     losses = []
     for _ in range(steps):
         opt.zero_grad()
@@ -40,7 +47,7 @@ def main(steps=200):
         opt.step()
         decay.step()
         losses.append(float(loss.detach()))
-    new = M.sample(500, generator=torch.Generator().manual_seed(1))
+    new = points(500, 1)
     states = [h.detach() for h in net.states(new)]
     miss = error(net, new).detach().mean()
     worst = max(float((M.violation(h) / h[..., 0]).max()) for h in states)
