@@ -5,7 +5,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-equations bench-training lint clean
+.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-beyond bench-equations bench-training lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -63,6 +63,9 @@ test-compile: .venv/dev  ## every set through inductor; several minutes
 
 bench: .venv-peers/done  ## speed and violation against peers, one thread; writes results/geometry.json
 	.venv-peers/bin/python benchmarks/geometry.py
+
+bench-beyond: .venv-peers/done  ## optimisers, distributions, hyperbolic space beside geoopt; writes results/beyond.json
+	.venv-peers/bin/python benchmarks/beyond.py
 
 .venv-equations/done: benchmarks/equations.txt constraints.txt
 	$(PYTHON) -m venv .venv-equations

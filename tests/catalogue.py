@@ -35,6 +35,8 @@ SETS = {
     "SE(4)": lambda: ib.SE(4),
     "Stiefel(5, 2)": lambda: ib.Stiefel(5, 2),
     "Stiefel(3, 3)": lambda: ib.Stiefel(3, 3),
+    "Hyperboloid(3)": lambda: ib.Hyperboloid(3),
+    "Hyperboloid(4, curvature=-0.25)": lambda: ib.Hyperboloid(4, curvature=-0.25),
     "PSD(3)": lambda: ib.PSD(3),
     "PSD(3, minimum=0.1)": lambda: ib.PSD(3, minimum=0.1),
     "FixedTracePSD(3)": lambda: ib.FixedTracePSD(3, trace=2.0),
@@ -46,6 +48,7 @@ SETS = {
     "SphereMinusCaps in 4D": lambda: ib.SphereMinusCaps([[1.0, 0, 0, 0], [0, 0, 0, 1.0]], [0.6, 0.5]),
     "Product, group": lambda: ib.Product(ib.SO(2), ib.Euclidean(3)),
     "Product, manifold": lambda: ib.Product(ib.Sphere(3), ib.SO(2)),
+    "Product, two metrics": lambda: ib.Product(ib.Hyperboloid(3), ib.Sphere(3)),
     "Product, set": lambda: ib.Product(ib.Sphere(3), ib.Ball(2)),
 }
 # sets whose projection needs no SVD and no eigenvectors

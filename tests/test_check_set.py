@@ -167,6 +167,39 @@ class WrongOnTheBoundary(ib.PSD):
         return y + torch.where(singular, 0.1 * (d - d.mT + 2 * d) / 2, 0 * d)
 
 
+class EuclideanGradient(ib.Hyperboloid):
+    def _gradient(self, x, g):
+        return self._tangent(x, g)
+
+
+class TransportByProjection(ib.Sphere):
+    def _transport(self, x, y, v):
+        return self._tangent(y, v)
+
+
+class NoVolume(ib.Sphere):
+    def _log_volume(self, x, v):
+        return 0 * v.sum(-1)
+
+
+class LongNoise(ib.Hyperboloid):
+    """Noise that is standard in the ambient metric, not in its own."""
+
+    def _random_tangent(self, x, noise):
+        return self._tangent(x, noise)
+
+
+class ForgetsItsMetric(ib.Hyperboloid):
+    """Says that its geodesics are those of the ambient metric."""
+
+    metric = "ambient"
+
+
+class WrongSideOfTheCone(ib.Ball):
+    def _gradient(self, x, g):
+        return self._tangent(x, g)
+
+
 WRONG = [
     (WrongDim(3), "rows are independent"),
     (NoDeterminantFix(3), "total|lands in M"),
@@ -193,6 +226,12 @@ WRONG = [
     (WrongInLargeBatches(2), "rows are independent"),
     (SamplesHalf(3), "samples cover"),
     (WrongOnTheBoundary(3), "gradient = derivative|keeps tangent directions"),
+    (EuclideanGradient(3), r"inner\(x, gradient"),
+    (TransportByProjection(3), "transport keeps inner products"),
+    (NoVolume(3), "log_volume"),
+    (LongNoise(3), "standard normal"),
+    (ForgetsItsMetric(3), "third order|gradient = -tangent"),
+    (WrongSideOfTheCone(2), "gradient = -tangent"),
 ]
 
 

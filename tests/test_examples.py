@@ -44,3 +44,32 @@ def test_a_correlation_matrix_as_a_head():
     y, losses = load("correlation_head").main(steps=15)
     assert (y.diagonal(dim1=1, dim2=2) == 1).all() and torch.linalg.eigvalsh(y.double()).min() >= 0
     assert losses[-1] < losses[0]
+
+
+def test_a_geometric_network_from_rotations_to_unit_vectors():
+    M, y, error, losses = load("geometric_network").main(steps=60)
+    assert M.contains(y).all() and float(error.mean()) <= 0.5 and losses[-1] < 0.2 * losses[0]
+
+
+def test_a_tree_fits_into_the_hyperbolic_plane():
+    bent, plain, violation = load("tree_embedding").main(steps=20)
+    assert bent <= 0.06 and plain >= 2 * bent and violation.max() <= 1e-6
+
+
+def test_an_autoencoder_with_a_spherical_latent_variable():
+    import inbounds as ib
+
+    z, error, losses = load("sphere_vae").main(steps=80)
+    assert ib.Sphere(3).contains(z).all() and error <= 0.3 and losses[-1] < 0.5 * losses[0]
+
+
+def test_an_autoencoder_whose_latent_variable_is_a_rotation():
+    import inbounds as ib
+
+    R, error, losses = load("rotation_vae").main(steps=80)
+    assert ib.SO(3).contains(R).all() and error <= 0.3 and losses[-1] < 0.5 * losses[0]
+
+
+def test_a_residual_network_on_the_hyperbolic_plane():
+    miss, worst, losses = load("hyperbolic_resnet").main(steps=40)
+    assert worst <= 1e-6 and miss**2 <= 0.2 * losses[0]

@@ -28,7 +28,7 @@ FLOORS = (
     ("solvers",),
     ("sets",),
     ("steps", "testing"),
-    ("nets", "ray_scaling"),
+    ("nets", "optim", "distributions", "ray_scaling"),
     ("learned",),
     ("inbounds",),
     ("records", "data"),
@@ -38,7 +38,8 @@ FLOORS = (
     ("cli",),
 )
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
-LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "ray_scaling", "inbounds"}
+LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
+LIBRARY |= {"distributions", "ray_scaling", "inbounds"}
 # rooms whose short helpers still go without a docstring
 LATER = ("inbounds.kernels", "inbounds.solvers", "inbounds.learned.algebraic", "inbounds.report")
 

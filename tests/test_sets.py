@@ -92,6 +92,10 @@ def scales(M, y):
     if isinstance(M, ib.Affine | ib.Polytope):
         A, b = (M.A, M.b) if isinstance(M, ib.Affine) else (M.E, M.f)
         return A.abs().norm(dim=-1) * y.norm(dim=-1, keepdim=True) + b.abs()
+    if isinstance(M, ib.Hyperboloid):
+        return y.norm(dim=-1, keepdim=True)
+    if isinstance(M, ib.Product) and M.metric != "ambient":
+        return torch.cat([scales(part, p) * torch.ones_like(y[..., :1]) for part, p in zip(M.sets, M.split(y), strict=True)], -1)
     if isinstance(M, ib.Implicit | ib.Intersection):
         return torch.as_tensor(M._worker()._scale(y) if isinstance(M, ib.Intersection) else M._scale(y))[..., None]
     own = {ib.Sphere: "radius", ib.FixedTracePSD: "trace", ib.Simplex: "total", ib.CappedSimplex: "total"}

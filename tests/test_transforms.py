@@ -17,7 +17,7 @@ FAST = ["Sphere(3)", "SO(3)", "Box"]
 NIGHTLY = pytest.mark.nightly
 # one set for each kernel in make test, every set in make test-all
 KERNELS = ["Sphere(3)", "Ball(3), off centre", "Box", "Simplex(5)", "Halfspace", "Affine", "SecondOrderCone(4)", "SO(2)", "SO(3)"]
-KERNELS += ["SO(4)", "SE(3)", "Stiefel(5, 2)", "PSD(3)", "FixedTracePSD(3)", "BoxMinusBalls, overlapping"]
+KERNELS += ["SO(4)", "SE(3)", "Stiefel(5, 2)", "Hyperboloid(3)", "PSD(3)", "FixedTracePSD(3)", "BoxMinusBalls, overlapping"]
 KERNELS += ["SphereMinusCaps, overlapping", "Product, set", "CappedSimplex", "Ellipsoid", "Polytope, equalities"]
 EXPORTED = [n for n in KERNELS if "overlapping" not in n] + ["CappedSimplex and Halfspace"]
 ONNX = ["Sphere(3)", "Box", "Simplex(5)", "SO(3)"]

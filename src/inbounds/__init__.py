@@ -1,5 +1,6 @@
 """Neural networks that never leave their constraint set: a set, a step, a network."""
 
+from . import distributions, optim
 from .core import ConstraintSet, LieGroup, Manifold
 from .learned import fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock, ProjectedODE
@@ -20,6 +21,7 @@ from .sets import (
     FixedTracePSD,
     Halfspace,
     Halfspaces,
+    Hyperboloid,
     Implicit,
     Intersection,
     Polytope,
@@ -60,6 +62,7 @@ __all__ = [
     "GroupExponential",
     "Halfspace",
     "Halfspaces",
+    "Hyperboloid",
     "Implicit",
     "Intersection",
     "LieGroup",
@@ -78,6 +81,8 @@ __all__ = [
     "SphereMinusCaps",
     "Stiefel",
     "check_set",
+    "distributions",
     "fit",
     "load",
+    "optim",
 ]

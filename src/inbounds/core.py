@@ -2,6 +2,10 @@
 
 Public methods check their input once (`_enter`) and call the hook of the same name with an underscore;
 a set writes hooks only. Hooks see float32 or float64 tensors, autocast off.
+
+Metrics: `project`, `tangent` and `distance` are ambient (Frobenius) on every set. `inner`, `gradient`, `transport`, `exp`, `log`,
+`geodesic_distance`, `log_volume` and `random_tangent` are of the metric that the set names in its docstring and in `M.metric`.
+That is the ambient one, but for `Hyperboloid`. Only there does `exp` agree with the projection to third order.
 """
 
 from __future__ import annotations
@@ -82,6 +86,7 @@ class ConstraintSet(nn.Module, ABC):
     exact: bool = True
     spreads_nan: bool = False  # whether _project by itself makes a NaN row of every row with a NaN or an infinite entry
     batch: tuple[int, ...] = ()  # the batch dims of the set's parameters: every row of points has a set of its own
+    metric: str = "ambient"  # what inner, gradient, transport, exp, log and geodesic_distance measure with
 
     # --- what a set writes -------------------------------------------------------------------------------
     @abstractmethod
@@ -109,6 +114,23 @@ class ConstraintSet(nn.Module, ABC):
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         raise NotImplementedError(f"{self!r} does not define tangent: write _tangent(x, v).")
+
+    def _inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        return self._flat(u * v).sum(-1)
+
+    def _gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        return -self._tangent(x, -g)
+
+    def _transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        return self._tangent(y, v)
+
+    def _random_tangent(self, x: Tensor, noise: Tensor) -> Tensor:
+        """A tangent vector from standard normal noise in the shape of x."""
+        return self._tangent(x, noise)
+
+    def _retract(self, x: Tensor, v: Tensor) -> Tensor:
+        """project(x + v), by a cheaper way where there is one."""
+        return self.project(x + v)
 
     def _contains(self, x: Tensor, tol: float | None) -> Tensor:
         if tol is not None:
@@ -179,6 +201,39 @@ class ConstraintSet(nn.Module, ABC):
         with full_precision(x):
             return self._tangent(x, v)
 
+    def inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """(*batch,): the inner product of two tangent vectors at x, in the set's metric."""
+        x, u, v = self._enter("inner", x, u, v)
+        with full_precision(x):
+            return self._inner(x, u, v)
+
+    def gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        """The gradient of a function on M at x from its ambient gradient g; minus it is the direction of steepest descent.
+
+        On a manifold, inner(x, gradient(x, g), v) = <g, v> for every tangent vector v. Where M has a boundary it is
+        -tangent(x, -g), which is not tangent(x, g): at a minimum on the boundary it is 0.
+        """
+        x, g = self._enter("gradient", x, g)
+        with full_precision(x):
+            return self._gradient(x, g)
+
+    def transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        """The tangent vector v at x, carried to the point y.
+
+        Where M has a log, this is parallel transport along the shortest geodesic. Elsewhere it is tangent(y, v), which agrees
+        with parallel transport to first order in |y - x|, and which respects a boundary.
+        """
+        x, y, v = self._enter("transport", x, y, v)
+        with full_precision(x):
+            return self._transport(x, y, v)
+
+    def random_tangent(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Standard normal noise in the tangent space at x, in the set's metric; at a boundary, its projection on the cone."""
+        (x,) = self._enter("random_tangent", x)
+        noise = torch.randn(x.shape, generator=generator, dtype=x.dtype, device=x.device)
+        with full_precision(x):
+            return self._random_tangent(x, noise)
+
     def uniqueness_margin(self, x: Tensor) -> Tensor:
         """A lower bound on the distance from x to the points with several projections; inf for convex sets."""
         (x,) = self._enter("uniqueness_margin", x)
@@ -188,7 +243,7 @@ class ConstraintSet(nn.Module, ABC):
     def retract(self, x: Tensor, v: Tensor) -> Tensor:
         """The nearest point of M to x + v: a step along v that stays in M."""
         x, v = self._enter("retract", x, v)
-        return self.project(x + v)
+        return self._retract(x, v)
 
     def distance(self, x: Tensor) -> Tensor:
         """|x - P_M(x)|."""
@@ -207,6 +262,10 @@ class ConstraintSet(nn.Module, ABC):
         check_point(x, self.shape, self.__repr__)
         require_finite(x, self.__repr__)
         return self.project(x)
+
+    def right_inverse(self, y: Tensor) -> Tensor:
+        """An x with P_M(x) = y, which is y itself; for `torch.nn.utils.parametrize`. A y that is not in M is projected."""
+        return self.project(y)
 
     # --- shared by all sets ------------------------------------------------------------------------------
     def _enter(self, method: str, *points: Tensor) -> tuple[Tensor, ...]:
@@ -359,15 +418,34 @@ class Manifold(ConstraintSet):
 
     def _log(self, x: Tensor, y: Tensor) -> Tensor:
         raise NotImplementedError(
-            f"{self!r} has no closed-form log. Closed forms exist for Sphere, Euclidean, Affine, SO(n) and SE(n) with n <= 3 "
-            f"and their products; here tangent(x, y - x) agrees with it to second order in |y - x|."
+            f"{self!r} has no closed-form log. Closed forms exist for Sphere, Hyperboloid, Euclidean, Affine, SO(n) and SE(n) "
+            f"with n <= 3 and their products; here tangent(x, y - x) agrees with it to second order in |y - x|."
         )
+
+    def _gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        return self._tangent(x, g)
 
     def _geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
         return norm(self._flat(self._log(x, y)))
 
+    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        """Half of log det of the Gram matrix of d exp on a basis of the tangent space, less that of the basis itself."""
+        basis = tangent_basis(self, x)
+        y = self._exp(x, v)
+        moved = [torch.func.jvp(lambda w: self._exp(x, w), (v,), (b,))[1] for b in basis]
+        return 0.5 * (_log_gram(self, y, moved) - _log_gram(self, x, basis))
+
+    def log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        """(*batch,): log |det d exp_x| at the tangent vector v, between volumes of the set's metric.
+
+        It is far below 0 at conjugate points, such as the antipode of a sphere, where the determinant is 0.
+        """
+        x, v = self._enter("log_volume", x, v)
+        with full_precision(x):
+            return self._log_volume(x, v)
+
     def exp(self, x: Tensor, v: Tensor) -> Tensor:
-        """Where the geodesic of the ambient (Frobenius) metric from x with velocity v is at time 1. Does not project."""
+        """Where the geodesic of the set's metric from x with velocity v is at time 1. Does not project."""
         x, v = self._enter("exp", x, v)
         with full_precision(x):
             return self._exp(x, v)
@@ -379,7 +457,7 @@ class Manifold(ConstraintSet):
             return self._log(x, y)
 
     def geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
-        """|log(x, y)| in the ambient (Frobenius) norm, with gradient 0 where x = y.
+        """|log(x, y)| in the set's metric, the ambient (Frobenius) one but for `Hyperboloid`, with gradient 0 where x = y.
 
         For rotations this is sqrt(2) times the angle between them: 2.22 for a quarter turn. `SO(n).angle` is the angle.
         """
@@ -444,6 +522,22 @@ class LieGroup(Manifold):
         (g,) = self._enter("inverse", g)
         with full_precision(g):
             return self._inverse(g)
+
+
+def tangent_basis(M: Manifold, x: Tensor) -> list[Tensor]:
+    """dim tangent vectors at x, each (*batch, *shape), orthonormal in the ambient metric."""
+    n = math.prod(M.shape)
+    axes = torch.eye(n, dtype=x.dtype, device=x.device).reshape(n, *[1] * (x.dim() - len(M.shape)), *M.shape)
+    at = x.detach()
+    P = torch.stack([M._flat(M._tangent(at, e.expand_as(at))) for e in axes], -1)  # (*batch, n, n), a projection
+    top = torch.linalg.eigh(0.5 * (P + P.mT))[1][..., n - M.dim :]
+    return [top[..., k].reshape(x.shape) for k in range(M.dim)]
+
+
+def _log_gram(M: Manifold, x: Tensor, vectors: list[Tensor]) -> Tensor:
+    """log det of the inner products of tangent vectors at x."""
+    rows = [torch.stack([M._inner(x, u, v) for v in vectors], -1) for u in vectors]
+    return torch.linalg.slogdet(torch.stack(rows, -2))[1]
 
 
 def rounded(value: Tensor, dtype: torch.dtype, towards: int) -> Tensor:

@@ -35,6 +35,36 @@ def repolish(x: Tensor, project: Callable[[Tensor], Tensor]) -> Tensor:
     return polish(y) if not eager() or all_rows(near) else project(x)
 
 
+def short_step(x: Tensor, v: Tensor) -> Tensor | None:
+    """The polar factor Y (Y^T Y)^(-1/2) of Y = x + v for an orthonormal x and a short v; None where a projection is needed.
+
+    A square v is shorter than 1, so that x + t v is regular on the way and the determinant keeps its sign. The root is the series
+    I - E/2 + 3/8 E^2 - 5/16 E^3 in E = Y^T Y - I, again and again: an error |E| = e <= 0.4 becomes at most e^4. The derivative is
+    left to `polar`.
+    """
+    if (
+        not eager()
+        or x.device.type != "cpu"
+        or not v.numel()
+        or (torch.is_grad_enabled() and (x.requires_grad or v.requires_grad))
+    ):
+        return None
+    y, eye = x + v, torch.eye(x.shape[-1], dtype=x.dtype)
+    E = y.mT @ y - eye
+    error = _longest(E)
+    if not (error <= 0.4 and (x.shape[-2] > x.shape[-1] or _longest(v) < 1)):  # NaN is far, too
+        return None
+    while True:
+        y, error = y + y @ (E @ (E * 0.375 - (E @ E).mul_(0.3125)).sub_(eye, alpha=0.5)), error**4
+        if error <= torch.finfo(x.dtype).eps:
+            return y
+        E = y.mT @ y - eye
+
+
+def _longest(v: Tensor) -> float:
+    return float(torch.linalg.vector_norm(v, dim=(-2, -1)).max())
+
+
 def _by_svd(a: Tensor, proper: bool) -> tuple[Tensor, Tensor, Tensor]:
     """X, and V, s with S = V diag(s) V^T, s signed."""
     u, s, vh = torch.linalg.svd(a, full_matrices=False)

@@ -89,6 +89,8 @@ def unit(x: Tensor) -> Tensor:
             length = ((x * x) @ _column(x)).sqrt_()
             low, high = length.aminmax()
         if 1e-15 < low.item() and high.item() < 1e15:  # no square under- or overflows
+            if not (torch.is_grad_enabled() and x.requires_grad):
+                return x / length
             return _UnitNear.apply(x, length)  # pyright: ignore[reportReturnType]
     return _unit_everywhere(x)
 

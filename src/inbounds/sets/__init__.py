@@ -12,6 +12,7 @@ from .ellipsoid import Ellipsoid
 from .euclidean import Euclidean
 from .fixed_trace_psd import FixedTracePSD
 from .halfspace import Halfspace
+from .hyperboloid import Hyperboloid
 from .implicit import Implicit
 from .intersection import Intersection
 from .polytope import Halfspaces, Polytope
@@ -40,6 +41,7 @@ __all__ = [
     "FixedTracePSD",
     "Halfspace",
     "Halfspaces",
+    "Hyperboloid",
     "Implicit",
     "Intersection",
     "Polytope",

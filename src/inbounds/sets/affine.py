@@ -78,6 +78,9 @@ class Affine(Manifold):
     def _log(self, x: Tensor, y: Tensor) -> Tensor:
         return y - x
 
+    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        return 0.0 * self._flat(v).sum(-1)
+
     def _refine(self, x: Tensor) -> Tensor:
         return self._correct(x, 1)
 

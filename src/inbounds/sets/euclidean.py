@@ -39,6 +39,9 @@ class Euclidean(LieGroup):
     def _log(self, x: Tensor, y: Tensor) -> Tensor:
         return y - x
 
+    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        return 0.0 * self._flat(v).sum(-1)
+
     def _refine(self, x: Tensor) -> Tensor:
         return x
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..core import ConstraintSet, LieGroup, Manifold, joint_shape
+from ..kernels.vectors import norm
 
 
 class Product(ConstraintSet):
@@ -49,6 +50,12 @@ class Product(ConstraintSet):
     def exact(self) -> bool:
         return all(s.exact for s in self.sets)
 
+    @property
+    def metric(self) -> str:
+        """The metrics of the parts, each measuring its own part."""
+        parts = [s.metric for s in self.sets]
+        return parts[0] if len(set(parts)) == 1 else " x ".join(parts)
+
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
         """The parts of a point, each in the shape of its own set."""
         parts = x.split(self.sizes, -1)
@@ -84,6 +91,24 @@ class Product(ConstraintSet):
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         return self._map("tangent", x, v)
 
+    def _rows(self, method: str, *points: Tensor) -> Tensor:
+        """One number per part and point, (*batch, parts), by the same method of every part."""
+        shares = zip(*(self.split(p) for p in points), strict=True)
+        rows = [getattr(s, method)(*share) for s, share in zip(self.sets, shares, strict=True)]
+        return torch.stack(torch.broadcast_tensors(*rows), -1)
+
+    def _inner(self, x: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        return self._rows("_inner", x, u, v).sum(-1)
+
+    def _gradient(self, x: Tensor, g: Tensor) -> Tensor:
+        return self._map("_gradient", x, g)
+
+    def _transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        return self._map("_transport", x, y, v)
+
+    def _random_tangent(self, x: Tensor, noise: Tensor) -> Tensor:
+        return self._map("_random_tangent", x, noise)
+
     def _uniqueness_margin(self, x: Tensor) -> Tensor:
         return torch.stack([s.uniqueness_margin(p) for s, p in zip(self.sets, self.split(x), strict=True)]).amin(0)
 
@@ -108,6 +133,12 @@ class ProductManifold(Product, Manifold):
 
     def _log(self, x: Tensor, y: Tensor) -> Tensor:
         return self._map("_log", x, y)
+
+    def _geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
+        return norm(self._rows("_geodesic_distance", x, y))
+
+    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        return self._rows("_log_volume", x, v).sum(-1)
 
     def _refine(self, x: Tensor) -> Tensor:
         return self._map("_refine", x)

@@ -75,6 +75,13 @@ class SE(LieGroup):
         (R, t), (S, s) = self.split(x), self.split(y)
         return self.join(self.rotation._log(R, S), s - t, 0.0)
 
+    def _transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        (R, _), (S, _), (vR, vt) = self.split(x), self.split(y), self.split(v)
+        return self.join(self.rotation._transport(R, S, vR), vt, 0.0)
+
+    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        return self.rotation._log_volume(self.split(x)[0], self.split(v)[0])
+
     def angle(self, x: Tensor, y: Tensor) -> Tensor:
         """The angle in radians, 0 to pi, between the rotations of x and y, with gradient 0 where they are equal. For n = 2, 3."""
         x, y = self._enter("angle", x, y)

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ..core import LieGroup, check_size, full_precision, working_dtype
 from ..kernels.exponential import longest_exponent, matrix_exp, shortened
-from ..kernels.polar import polish, proper_polar, repolish
+from ..kernels.polar import polish, proper_polar, repolish, short_step
 from ..kernels.rotation import nearest_rotation
 from ..kernels.so3 import so3_exp, so3_log
+from ..kernels.stumpff import stumpff
 from ..kernels.vectors import norm, unit
 
 
@@ -69,6 +70,21 @@ class SO(LieGroup):
     def _log(self, x: Tensor, y: Tensor) -> Tensor:
         return x @ self.hat(self._group_log(x.mT @ y))
 
+    def _transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        """x h (x^T v) h for h half of the way from x to y; the projection where there is no log."""
+        if self.n > 3:
+            return self._tangent(y, v)
+        half = self._group_exp(0.5 * self._group_log(x.mT @ y))
+        return x @ (half @ (x.mT @ v) @ half)
+
+    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        """2 log |sin(t/2) / (t/2)| at the angle t for n = 3; 0 for n = 2, which is flat."""
+        if self.n > 3:
+            return super()._log_volume(x, v)
+        half = 0.5 * self.vee(x.mT @ v)
+        sinc = stumpff((half * half).sum(-1), 1)[1].abs().clamp(min=torch.finfo(v.dtype).tiny)
+        return 2 * (self.n - 2) * sinc.log()
+
     def angle(self, x: Tensor, y: Tensor) -> Tensor:
         """The angle in radians, 0 to pi, of the rotation that takes x to y, with gradient 0 where x = y. For n = 2, 3."""
         x, y = self._enter("angle", x, y)
@@ -78,6 +94,10 @@ class SO(LieGroup):
             )
         with full_precision(x):
             return norm(self._group_log(x.mT @ y))
+
+    def _retract(self, x: Tensor, v: Tensor) -> Tensor:
+        near = short_step(x, v)
+        return super()._retract(x, v) if near is None else near
 
     def _refine(self, x: Tensor) -> Tensor:
         return repolish(x, self._project) if self.n > 3 else polish(x)

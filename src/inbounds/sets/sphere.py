@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core import Manifold, Numbers, check_size, direction, shown, working_dtype
+from ..kernels.derivative import looking
 from ..kernels.stumpff import stumpff
 from ..kernels.vectors import norm, unit
 
@@ -51,8 +52,19 @@ class Sphere(Manifold):
         return self._cast("radius", x)
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
+        if self.plain:
+            return v - x * (x * v).sum(-1, keepdim=True)
         u = x / self._cast("radius", x)[..., None]
         return v - u * (u * v).sum(-1, keepdim=True)
+
+    def _retract(self, x: Tensor, v: Tensor) -> Tensor:
+        """Where no derivative is asked for and no square over- or underflows, (x + v)/|x + v| as it stands."""
+        y = x + v
+        if not self.plain or not y.numel() or not looking(y) or not y.is_cpu or (torch.is_grad_enabled() and y.requires_grad):
+            return self.project(y)
+        length = torch.linalg.vector_norm(y, dim=-1, keepdim=True)
+        low, high = length.aminmax()
+        return y / length if 1e-15 < low.item() and high.item() < 1e15 else self.project(y)
 
     def _uniqueness_margin(self, x: Tensor) -> Tensor:
         return norm(x)
@@ -83,6 +95,18 @@ class Sphere(Manifold):
 
     def _geodesic_distance(self, x: Tensor, y: Tensor) -> Tensor:
         return 2 * self._cast("radius", x) * torch.atan2(norm(y - x), norm(y + x))
+
+    def _transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        """The part of v along the geodesic turns with it, the rest stays: v - <w, v> (c1 x/r + c2 w), w = log(x, y)/r."""
+        r = self._cast("radius", x)[..., None]
+        w = self._log(x, y) / r
+        _, c1, c2 = stumpff((w * w).sum(-1, keepdim=True), 2)
+        return v - (w * v).sum(-1, keepdim=True) * (c1 * x / r + c2 * w)
+
+    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
+        """(dim - 1) log |sin t / t| at t = |v| / radius."""
+        t2 = ((v / self._cast("radius", x)[..., None]) ** 2).sum(-1)
+        return (self.dim - 1) * stumpff(t2, 1)[1].abs().clamp(min=torch.finfo(v.dtype).tiny).log()
 
     def origin(self, like: Tensor) -> Tensor:
         like = torch.zeros(self.shape, dtype=working_dtype(like), device=like.device)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..core import Manifold, check_size, working_dtype
 from ..kernels.exponential import longest_exponent, matrix_exp, shortened
-from ..kernels.polar import polar, repolish
+from ..kernels.polar import polar, repolish, short_step
 from ..kernels.vectors import norm
 from .so import haar
 
@@ -41,7 +41,7 @@ class Stiefel(Manifold):
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         b = x.mT @ v
-        return v - 0.5 * x @ (b + b.mT)
+        return v - x @ (0.5 * (b + b.mT))
 
     def _uniqueness_margin(self, x: Tensor) -> Tensor:
         """s_k, the smallest singular value."""
@@ -71,6 +71,10 @@ class Stiefel(Manifold):
         block = torch.cat([torch.cat([a, -(v.mT @ v) * size], -1), torch.cat([eye * size, a], -1)], -2)
         flow = matrix_exp(block)[..., : self.k] @ matrix_exp(-a)
         return torch.cat([x, v], -1) @ flow
+
+    def _retract(self, x: Tensor, v: Tensor) -> Tensor:
+        near = short_step(x, v)
+        return super()._retract(x, v) if near is None else near
 
     def _refine(self, x: Tensor) -> Tensor:
         return repolish(x, self._project)
