@@ -40,8 +40,6 @@ FLOORS = (
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
 LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
 LIBRARY |= {"distributions", "ray_scaling", "inbounds"}
-# rooms whose short helpers still go without a docstring
-LATER = ("inbounds.kernels", "inbounds.solvers", "inbounds.learned.algebraic", "inbounds.report")
 
 
 def room_of(file: Path) -> str:
@@ -165,8 +163,6 @@ def ancestry(cls: type, name: str) -> list:
 def public_functions():
     """(module.name, the function and those it overrides) of all public functions and methods."""
     for found in pkgutil.walk_packages(inbounds.__path__, "inbounds."):
-        if found.name.startswith(LATER):
-            continue
         module = importlib.import_module(found.name)
         for name, item in vars(module).items():
             if name.startswith("_") or getattr(item, "__module__", None) != module.__name__:
@@ -184,12 +180,11 @@ def public_functions():
 def test_every_public_name_is_explained():
     silent = [name for name, line in public_functions() if not any(f.__doc__ for f in line)]
     for found in pkgutil.walk_packages(inbounds.__path__, "inbounds."):
-        if not found.name.startswith(LATER):
-            module = importlib.import_module(found.name)
-            silent += [] if module.__doc__ else [found.name]
-            classes = [c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == found.name]
-            made_up = {c for c in classes if is_dataclass(c) and (c.__doc__ or "").startswith(f"{c.__name__}(")}
-            silent += [c.__qualname__ for c in classes if c.__name__[0] != "_" and (c in made_up or not vars(c).get("__doc__"))]
+        module = importlib.import_module(found.name)
+        silent += [] if module.__doc__ else [found.name]
+        classes = [c for c in vars(module).values() if inspect.isclass(c) and c.__module__ == found.name]
+        made_up = {c for c in classes if is_dataclass(c) and (c.__doc__ or "").startswith(f"{c.__name__}(")}
+        silent += [c.__qualname__ for c in classes if c.__name__[0] != "_" and (c in made_up or not vars(c).get("__doc__"))]
     assert not silent
 
 

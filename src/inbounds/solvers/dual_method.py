@@ -111,6 +111,7 @@ class Inverse:
     H: Tensor
 
     def keep(self, left: Tensor) -> None:
+        """Go on with these rows alone."""
         self.C, self.H = chosen(left, self.C, self.H)
 
     def across(self, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -220,6 +220,7 @@ class Contact:
 
 
 def contact(constraints: Constraints, ends: Ends, eps: float) -> Contact:
+    """What touches at the ends: the equalities, and the inequalities that push or are within rounding of 0."""
     c, J, _ = constraints.expand(ends.y, torch.arange(len(ends.y), device=ends.y.device), None)
     equal = torch.arange(c.shape[1], device=c.device) < constraints.equalities
     slope = J.norm(dim=2).clamp(min=1e-300)
@@ -312,4 +313,5 @@ def cancel(N: Tensor, p: int) -> Tensor:
 
 
 def rounded(y: Tensor, eps: float) -> Tensor:
+    """y as it is in float32, if that is what the answer is wanted in."""
     return y.float().to(y.dtype) if eps > 1e-10 else y

@@ -170,6 +170,7 @@ class Ends:
     steps: Tensor
 
     def of(self, rows: Tensor) -> Ends:
+        """The ends of these rows."""
         return Ends(self.y[rows], self.l[rows], self.error[rows], self.violation[rows], self.steps[rows])
 
     def put(self, rows: Tensor, new: Ends) -> None:
@@ -253,6 +254,7 @@ def newton(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEP
 
 
 def set_out(x: Tensor, constraints: Constraints, start: Tensor) -> Walk:
+    """The state of all rows at their start, with values, Jacobians, first multipliers and curvature there."""
     rows, y = torch.arange(len(x), device=x.device), start.clone()
     c, J, _ = constraints.expand(y, rows, None)
     l, H = torch.zeros_like(c), x.new_zeros(len(x), x.shape[1], x.shape[1])
@@ -265,10 +267,12 @@ def set_out(x: Tensor, constraints: Constraints, start: Tensor) -> Walk:
 
 
 def size_of(w: Walk) -> Tensor:
+    """What the lengths of each row are relative to, (R,)."""
     return length(w.x) + length(w.y) + 1e-30
 
 
 def no_ends(w: Walk) -> Ends:
+    """Ends that say of every row that it has not arrived."""
     never = w.x.new_full((len(w.x),), math.inf)
     return Ends(w.y.clone(), w.l.clone(), never, never.clone(), torch.zeros_like(w.rows))
 
@@ -409,6 +413,7 @@ def go(w: Walk, constraints: Constraints, d: Tensor, new: Tensor) -> None:
 
 
 def usable(J: Tensor, H: Tensor) -> Tensor:
+    """Which rows have finite derivatives, (R,)."""
     return torch.isfinite(J).all((1, 2)) & torch.isfinite(H).all((1, 2))
 
 

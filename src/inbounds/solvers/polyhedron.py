@@ -71,6 +71,7 @@ def coordinates(E: Tensor, f: Tensor, Q: Tensor, kept: Tensor) -> Tensor:
 
 
 def purify(x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor) -> Pure:
+    """The same problem in the usual metric, without its equations and with faces of unit normals."""
     L = torch.linalg.cholesky(W) if W.numel() else None
     if L is not None:
         x = times(L.mT, x)
@@ -180,6 +181,7 @@ def pushed(A: Tensor, J: Tensor, l: Tensor) -> Tensor:
 
 
 def strictly_inside(x: Tensor, A: Tensor, b: Tensor) -> Tensor:
+    """Which rows satisfy every inequality as it stands, (R,)."""
     return (times(A, x) - b <= 0).all(1)
 
 
@@ -214,6 +216,7 @@ class Restore:
         return z if self.L is None else solve_upper(self.L.mT, z)
 
     def of(self, rows: Tensor) -> Restore:
+        """The way back for these rows."""
         other = Restore.__new__(Restore)
         other.Q = None if self.Q is None else rows_of(self.Q, rows, 2)
         other.g = None if self.g is None else rows_of(self.g, rows, 1)
@@ -232,6 +235,7 @@ class Rows:
         self.scaled, self.origin = x.new_ones(len(x)), x
 
     def run(self) -> None:
+        """Find the faces that hold, and with them the point and the multipliers of every row."""
         self.J, self.finished, self.empty, self.count = nearest(self.x, self.A, self.b, self.J)
         self.y, self.l = self.on(self.b)
 
