@@ -1,7 +1,7 @@
 """Neural networks that never leave their constraint set: a set, a step, a network."""
 
 from .core import ConstraintSet, LieGroup, Manifold
-from .learned import fit, load
+from .learned import FitWarning, fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock, ProjectedODE
 from .ray_scaling import RayScaling
 from .sets import (
