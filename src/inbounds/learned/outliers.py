@@ -19,11 +19,11 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
     outliers: they stay.
     """
     n = data.w.shape[1]
-    tests = []
+    tests, settled = [], False
     if top >= 2:
-        why = "equations that the others satisfy do not hold there"
-        tests.append((lambda: agreeing(data.w, data.scale, top, generator), why))
-    if dim < n and dim <= FLAT_ENOUGH and len(data.w) > 10 * CROWD * Monomials.count(dim, 2):
+        agree, settled = agreeing(data.w, data.scale, top, generator)
+        tests.append((lambda: agree, "equations that the others satisfy do not hold there"))
+    if not settled and dim < n and dim <= FLAT_ENOUGH and len(data.w) > 10 * CROWD * Monomials.count(dim, 2):
         tests.append((lambda: among_neighbours(data.w, dim), "they lie off the surface through their neighbours"))
     if dim == n and n in (2, 3):
         tests.append((lambda: not_isolated(data.w), "they are isolated: their neighbours lie much closer together"))
@@ -46,8 +46,9 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
             return
 
 
-def agreeing(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> Tensor:
-    """Rows that belong, (N,), by the first degree at which most samples agree on equations while some refuse."""
+def agreeing(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> tuple[Tensor, bool]:
+    """Rows that belong, (N,), by the first degree at which most samples agree on equations while some refuse;
+    and whether these equations are exact, which settles the matter."""
     everything = torch.ones(len(w), dtype=torch.bool)
     best, mask, calm = 1.0, everything, False
     for degree in range(2, min(top, 6) + 1):
@@ -63,19 +64,19 @@ def agreeing(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> 
         calm = calm or quiet
         # equations may hold for a few outliers by chance, or badly for all: quiet is not enough, but asking again costs time
         if quiet and (20 < before[1] < EXACT or len(s.tau) > 120):
-            return everything if before[1] > 20 else mask
+            return (everything if before[1] > 20 else mask), False
         found = consensus(w, degree, scale, (), generator)
         after = spectrum(w[found], degree, scale).gaps(0.3) if 0 < int((~found).sum()) <= 0.3 * len(w) else []
         if not after or (calm and after[0][1] <= EXACT):
             if quiet and before[1] >= EXACT:
-                return mask
+                return mask, True
             continue
         more = after[0][1] > EXACT and after[0][0] > before[0]
         if more or (after[0][1] > 3 * before[1] and after[0][1] > 5 * best):
             best, mask = after[0][1], found
         if best > EXACT:
             break
-    return mask
+    return mask, best > EXACT
 
 
 def among_neighbours(w: Tensor, dim: int) -> Tensor:
