@@ -117,8 +117,8 @@ def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
         )
     if trial.chosen.method == "heat" and len(trial.candidates) > 1:
         found.append(
-            "Nothing fits better than the mean of the samples under a heat kernel, which is off by the order of its width and has no "
-            "dimension of its own. Give more samples or less noise, or write method='local' if you know that the set is smooth."
+            "Nothing fits better than the mean of the samples under a heat kernel, which is off by the order of its width. "
+            "Give more samples or less noise, or write method='local' if you know that the set is smooth."
         )
     return [f for f in found if f]
 
