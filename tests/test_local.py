@@ -10,7 +10,8 @@ import torch
 import inbounds as ib
 from inbounds.learned import local
 from inbounds.learned.heat import Heat
-from inbounds.learned.local import Local, tangent_dimension
+from inbounds.learned.local import Local
+from inbounds.learned.tangents import tangent_dimension
 
 torch.set_num_threads(1)
 

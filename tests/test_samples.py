@@ -19,7 +19,7 @@ from inbounds.learned.flow_fit import LearnedFlow
 from inbounds.learned.heat import Heat
 from inbounds.learned.hull import Hull
 from inbounds.learned.local import Local
-from inbounds.learned.samples import checked, prepare
+from inbounds.learned.samples import checked, gather
 from inbounds.learned.within import Within
 
 G = torch.Generator
@@ -98,7 +98,7 @@ def test_what_to_do_about_finite_sets_works():
 
 
 def test_copies_among_many_are_dropped():
-    assert prepare(points(40, 2).repeat(9, 1), G().manual_seed(0)).copies == 320
+    assert gather(points(40, 2).repeat(9, 1), G().manual_seed(0)).copies == 320
 
 
 # --- files ---------------------------------------------------------------------------------------------------

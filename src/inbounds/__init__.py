@@ -2,7 +2,7 @@
 
 from . import distributions, optim
 from .core import ConstraintSet, LieGroup, Manifold
-from .learned import fit, load
+from .learned import FitWarning, fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock, ProjectedODE
 from .ray_scaling import RayScaling
 from .sets import (

@@ -1,7 +1,7 @@
 """Sets known only by samples."""
 
 from .algebraic import Algebraic
-from .base import LearnedSet
+from .base import FitWarning, LearnedSet
 from .fit import fit
 from .flow import Flow, VelocityNet
 from .flow_training import FlowTraining, denoising
@@ -12,6 +12,7 @@ from .storage import load
 
 __all__ = [
     "Algebraic",
+    "FitWarning",
     "Flow",
     "FlowTraining",
     "Heat",

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from ..kernels.derivative import eager, symmetric_method
 from ..kernels.vectors import pulled_in
 from ..solvers.linear import Gram, apply, kkt, length, reduced, stiff_step
-from .base import EPS, FAR, LearnedSet
+from .base import EPS, FAR, LearnedSet, check_frame
 from .charts import Charts
 from .polynomials import Monomials, Polynomials
 from .quadric import Quadric
@@ -87,7 +87,7 @@ class Algebraic(LearnedSet):
         return self.n - self.codim
 
     # --- projection --------------------------------------------------------------------------------------
-    def _foot(self, z, eps=EPS):
+    def foot(self, z, eps=EPS):
         w = self._lower(z)
         w = pulled_in(w, FAR)  # in sizes of the set: beyond, monomials overflow
         if self._quadric is not None:
@@ -110,14 +110,24 @@ class Algebraic(LearnedSet):
     def _lower(self, z: Tensor) -> Tensor:
         return (z - self.center) @ self.frame / self.unit
 
-    def _ok(self, z, y):
+    def trusted(self, z, y):
         """On the set, the rest of the way normal to it, and no farther than the nearest sample."""
         x, y = self._lower(z), self._lower(y)
-        _, A = self._equations(y, self._combinations(y), self._active(x, y))
-        away, still = length(x - y), length(Gram(A).split(x - y)[0])
-        near = length(x - self._charts.start(x, self._nearest(x)))
+        i, active, away = self._nearest(x), self._active(x, y), length(x - y)
+        near = length(x - self._charts.start(x, i))
         slack = 10 * self.tolerance
-        return self._on(y) & (still <= 1e-6 * away + self.tolerance) & (away <= near * (1 + 1e-6) + slack)
+        return self._on(y) & self._at_rest(x, y, i, active, away) & (away <= near * (1 + 1e-6) + slack)
+
+    def _at_rest(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None, away: Tensor) -> Tensor:
+        """Whether x - y is normal to the set at y: to the combinations that Newton's method used, those of sample i or new ones.
+
+        With noise the equations do not agree on a set, and each combination has a tangent space of its own.
+        """
+        rest = torch.zeros_like(away, dtype=torch.bool)
+        for W in (self.W.index_select(0, i), self._combinations(y)):
+            _, A = self._equations(y, W, active)
+            rest = rest | (length(Gram(A).split(x - y)[0]) <= 1e-6 * away + self.tolerance)
+        return rest
 
     def _on(self, y: Tensor, eps: Tensor | float = 0.0) -> Tensor:
         """Whether all polynomials vanish, to ten times what they leave at the samples, in training to CHARTS / 3; W_i p alone has
@@ -127,11 +137,20 @@ class Algebraic(LearnedSet):
         least = torch.where(torch.as_tensor(eps) == CHARTS, CHARTS / 30, ROUNDING)
         return (self._p.values(y) / self.tau.maximum(least[..., None])).square().mean(1) <= 100.0
 
-    def _known(self):
+    def known(self):
         return self.center + self.unit * self.samples @ self.frame.mT
 
-    def _inside(self, z):
-        return super()._inside(z) if self.codim else self._excess(self._lower(z)) <= 0
+    def leaves(self, z):
+        return super().leaves(z) if self.codim else self.satisfies(z)
+
+    def satisfies(self, z: Tensor) -> Tensor:
+        """(rows,): where the inequality holds; equations are not asked."""
+        y = self._lower(z)
+        return self._excess(y) <= 0 if len(self._f) else torch.ones_like(y[:, 0], dtype=torch.bool)
+
+    def settled(self, w: Tensor) -> Tensor:
+        """The starting samples w, moved on to the equations."""
+        return self._newton(w, w, torch.arange(len(w)), None, w.new_full((len(w),), EPS), w)
 
     @torch.no_grad()
     def _solve(self, labelled: Tensor) -> Tensor:
@@ -343,6 +362,19 @@ class Algebraic(LearnedSet):
             outward = (self._excess(y) >= -skin) & ((A[:, -1] * free).sum(1) > 0)
             free = torch.where(outward[:, None], Gram(A).split(u)[0], free)
         return (free @ self.frame.mT).to(x.dtype).reshape(x.shape)
+
+    @torch.no_grad()
+    def check(self) -> None:
+        """The frame is orthonormal, the equations are steep and hold at the samples, and so does the inequality."""
+        check_frame(self.frame)
+        w = self.samples[:500]
+        if len(self._p):
+            steep = self._p.jacobian(w).square().sum((1, 2)).mean() / len(self._p)
+            off = (self._p.values(w).abs() / (10 * self.tau).clamp(min=1e-5)).square().mean(1).median()
+            if not 0.1 < float(steep) < 10 or float(off) > 1:
+                raise ValueError("its equations do not hold at its own samples")
+        if len(self._f) and float(self._excess(w).max()) > 1e-4:
+            raise ValueError("its inequality does not hold at its own samples")
 
     # --- to disk and back --------------------------------------------------------------------------------
     def tensors(self) -> dict[str, Tensor]:

@@ -23,17 +23,22 @@ FAR = 1e8  # sizes of a set, about 1/sqrt(eps): farther away rounding hides whic
 LONGEST = 1e150  # beyond, squares of lengths overflow
 
 
+class FitWarning(UserWarning):
+    """A fitted set should not be relied on without a look; the words say what is doubtful and what to do."""
+
+
 class LearnedSet(ConstraintSet):
     """A set known through samples. `exact` is False: `violation` is the distance to its own projection.
 
-    A method writes `_foot(z, eps)`: the projection of flat points z (rows, d) in float64, differentiable, any number of rows,
+    A method writes `foot(z, eps)`: the projection of flat points z (rows, d) in float64, differentiable, any number of rows,
     to the precision of eps at least;
-    `_ok(z, y)`: the rows whose projection y = _foot(z) can be trusted; `tensors()`, `spec()` and `from_parts(tensors, spec)`:
+    `trusted(z, y)`: the rows whose projection y = foot(z) can be trusted; `tensors()`, `spec()` and `from_parts(tensors, spec)`:
     all that a copy needs. `info` (plain JSON) is what `fit` found out; `report()` prints it.
     """
 
     exact = False
     method: str  # the name that fit() and files use
+    thickness = 0.0  # by how much points of the set are moved by another projection, in the units of the set; contains allows it
 
     def __init__(self, shape: tuple[int, ...]):
         super().__init__()
@@ -42,7 +47,8 @@ class LearnedSet(ConstraintSet):
 
     # --- what a method writes ----------------------------------------------------------------------------
     @abstractmethod
-    def _foot(self, z: Tensor, eps: float = EPS) -> Tensor: ...
+    def foot(self, z: Tensor, eps: float = EPS) -> Tensor:
+        """The projection of flat points z (rows, d) in float64, to the precision of eps at least."""
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
@@ -57,20 +63,21 @@ class LearnedSet(ConstraintSet):
     def from_parts(cls, tensors: dict[str, Tensor], spec: dict[str, Any]) -> LearnedSet:
         """The set that gave these tensors and this spec."""
 
-    def _ok(self, z: Tensor, y: Tensor) -> Tensor:
+    def trusted(self, z: Tensor, y: Tensor) -> Tensor:
+        """(rows,): whether the projection y = foot(z) can be trusted."""
         return torch.isfinite(y).all(-1)
 
-    def _known(self) -> Tensor:
+    def known(self) -> Tensor:
         """Points of the set, or near it, (k, d): where samples are drawn around."""
         raise NotImplementedError(f"{self!r} keeps no samples to draw from.")
 
-    def _inside(self, z: Tensor) -> Tensor:
+    def leaves(self, z: Tensor) -> Tensor:
         """Which rows the projection leaves where they are, to rounding."""
-        return (z - self._foot(z)).square().sum(1) <= 1e-18 * z.square().sum(1).mean()
+        return (z - self.foot(z)).square().sum(1) <= 1e-18 * z.square().sum(1).mean()
 
     # --- the set -----------------------------------------------------------------------------------------
     def _project(self, x):
-        return self._foot(self._rows(x), torch.finfo(x.dtype).eps).to(x.dtype).reshape(x.shape)
+        return self.foot(self._rows(x), torch.finfo(x.dtype).eps).to(x.dtype).reshape(x.shape)
 
     def _rows(self, x: Tensor) -> Tensor:
         """x as rows (rows, d) in float64: 0 for those that are not finite, pulled in along their ray beyond LONGEST."""
@@ -79,16 +86,19 @@ class LearnedSet(ConstraintSet):
         return pulled_in(z, LONGEST)
 
     def _sample(self, batch, generator, dtype, device):
-        return self._draw(math.prod(batch), generator).to(device, dtype).reshape(*batch, *self.shape)
+        return self.draw(math.prod(batch), generator).to(device, dtype).reshape(*batch, *self.shape)
 
-    def _draw(self, n: int, generator: torch.Generator | None) -> Tensor:
+    def draw(self, n: int, generator: torch.Generator | None) -> Tensor:
         """(n, d): known points, moved by their own spacing and projected: dense on the set, not uniform."""
-        known = self._known()
+        known = self.known()
         few = known[torch.randperm(len(known), generator=generator)[:500]]
         apart = torch.cdist(few, few).fill_diagonal_(math.inf).amin(1).median()
         z = known[torch.randint(len(known), (n,), generator=generator)]
         z = z + apart / math.sqrt(z.shape[1]) * torch.randn(z.shape, generator=generator, dtype=z.dtype)
-        return self._foot(z)
+        return self.foot(z)
+
+    def _contains(self, x, tol):
+        return super()._contains(x, tol) | (self.violation(x) <= (self.thickness if tol is None else tol))
 
     def _violation(self, x):
         return norm(self._flat(x - self._project(x)))
@@ -102,16 +112,20 @@ class LearnedSet(ConstraintSet):
         (x,) = self._enter("converged", x)
         with torch.no_grad():
             z, finite = self._rows(x), torch.isfinite(self._flat(x)).all(-1)
-            return finite & self._ok(z, self._foot(z)).reshape(finite.shape)
+            return finite & self.trusted(z, self.foot(z)).reshape(finite.shape)
 
     # --- what is known about it --------------------------------------------------------------------------
     def report(self) -> None:
         """Print what was found, in words and numbers."""
-        print(self.info.get("text", f"{self!r}: made by hand, nothing was fitted."))
+        words = str(self.info.get("text", f"{self!r}: made by hand, nothing was fitted."))
+        print("".join(c if c.isprintable() or c == "\n" else "?" for c in words))  # files may hold control characters
 
     def save(self, path: str | Path) -> None:
         """One safetensors file: the numbers, and a JSON header with the rest. `inbounds.load(path)` reads it."""
         write(Path(path), self.header(), self.tensors())
+
+    def check(self) -> None:
+        """Raise ValueError where the set's own numbers contradict each other, as those of a file may that was tampered with."""
 
     def header(self) -> dict[str, Any]:
         """Plain JSON: with tensors(), all that a copy needs."""
@@ -127,6 +141,13 @@ def is_whole(value: Any, least: int = 0) -> bool:
 def is_number(value: Any) -> bool:
     """Whether a value of a file is a number, and no NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def check_frame(frame: Tensor) -> None:
+    """Raise ValueError unless the columns are orthonormal, to the rounding of float32."""
+    off = float((frame.mT @ frame - torch.eye(frame.shape[1], dtype=frame.dtype)).abs().max()) if frame.numel() else 0.0
+    if off > 1e-5:
+        raise ValueError(f"the columns of frame are not orthonormal: off by {off:.2g}")
 
 
 HEADER: dict[str, tuple[Callable[[Any], bool], str]] = {

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .balls import smallest_ball
 from .polynomials import Monomials, Polynomials
-from .vanishing import _complement
+from .vanishing import complement
 
 ROUNDS = (2_000, 300)  # for few and for many polynomials
 KEPT = 3_000  # samples that can still touch the boundary
@@ -25,7 +25,7 @@ def region(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, ...]
     """
     monomials = Monomials(w.shape[1], degree)
     known = tuple(p for p in known if p.degree <= degree)
-    keep = _complement([monomials.products(p.C, p.degree) for p in known], len(monomials), w)
+    keep = complement([monomials.products(p.C, p.degree) for p in known], len(monomials), w)
     b = monomials(w / scale) @ keep
     T = torch.linalg.qr(b, mode="r").R  # the samples' own scale: G starts near the identity
     b = torch.linalg.solve_triangular(T, b, upper=True, left=False)

@@ -12,44 +12,41 @@ from torch import Tensor
 from .algebraic import Algebraic
 from .base import LearnedSet
 from .polynomials import Monomials
-from .samples import Samples
+from .samples import Cloud, Samples
 
 if TYPE_CHECKING:
-    from .fit import Candidate
+    from .trial import Candidate, Trial
 
 READABLE = 12  # terms
 PAIRS = (40, 150)  # points, every pair of which bounds the reach: where tangents are dear, and where they are cheap
 
 
-def describe(
-    M: LearnedSet, data: Samples, candidates: list[Candidate], chosen: Candidate | None, seconds: float
-) -> dict[str, Any]:
-    """Plain JSON; "text" says the same to a reader."""
+def describe(M: LearnedSet, data: Samples, trial: Trial | None, cloud: Cloud) -> dict[str, Any]:
+    """Plain JSON: what the set is. `honesty.examine` adds how far it can be trusted, and the text."""
     d, n = data.frame.shape
     dim = int(getattr(M, "dim", n))
+    chosen = trial.chosen if trial else None
     info: dict[str, Any] = {
         "method": M.method,
         "title": _title(chosen, d, n) if chosen else str(M),
-        "samples": data.given,
+        "samples": cloud.given,
         "used": len(data.w),
-        "copies": data.copies,
-        "outliers": data.strays,
+        "copies": cloud.copies,
+        "outliers": len(cloud.x) - len(data.w),
         "space": d,
         "affine_dimension": n,
         "dimension": dim,
         "size": data.unit,
         "flat": data.flat,
-        "noise": _noise(M, data, dim, chosen),
+        "noise": chosen.noise(trial) if trial and chosen and chosen.rest is not None and not chosen.region else None,
         "affine": affine(data),
         "equations": equations(M) if isinstance(M, Algebraic) else [],
         "inequality": inequality(M) if isinstance(M, Algebraic) else "",
-        "candidates": [_line(c, c is chosen) for c in candidates],
-        "seconds": round(seconds, 2),
+        "candidates": [c.line(c is chosen) for c in trial.candidates] if trial else [],
     }
     convex = M.reach == math.inf or (isinstance(M, Algebraic) and not M.codim and M.inner <= 1)
     info["reach"] = math.inf if convex else reach(M, data, info["noise"]) if dim < n else None
-    info["verdict"] = _verdict(info, chosen, data)
-    info["text"] = text(M, info)
+    info["verdict"] = _verdict(info, chosen)
     return info
 
 
@@ -57,15 +54,7 @@ def _title(chosen: Candidate, d: int, n: int) -> str:
     return f"the affine subspace of dimension {n}" if chosen.title == "everything" and n < d else chosen.title
 
 
-def _noise(M: LearnedSet, data: Samples, dim: int, chosen: Candidate | None) -> float | None:
-    """Standard deviation per coordinate across the set, from held-out samples."""
-    if chosen is None or chosen.rest is None or chosen.region:
-        return None
-    codim = max(data.frame.shape[1] - dim, 1)
-    return math.sqrt(float(chosen.rest.mean()) / codim)
-
-
-def _verdict(info: dict, chosen: Candidate | None, data: Samples) -> str:
+def _verdict(info: dict, chosen: Candidate | None) -> str:
     n = info["affine_dimension"]
     if chosen is None or not chosen.region:
         return ""
@@ -81,19 +70,7 @@ def _verdict(info: dict, chosen: Candidate | None, data: Samples) -> str:
     return f"{found} samples fill {where}, no sharp boundary shows. {rest}"
 
 
-def _line(c: Candidate, chosen: bool) -> dict[str, Any]:
-    return {
-        "method": c.method,
-        "title": c.title,
-        "risk": [round(r, 5) for r in c.score()],
-        "residual": math.sqrt(float(c.rest.mean())) if c.rest is not None else None,
-        "seconds": round(c.seconds, 2),
-        "failure": c.failure,
-        "chosen": chosen,
-    }
-
-
-def text(M: LearnedSet, info: dict[str, Any]) -> str:
+def text(info: dict[str, Any]) -> str:
     """What was found, in sentences, for `report()`."""
     lines = [
         f"{info['method']}: {info['title']}",
@@ -107,8 +84,9 @@ def text(M: LearnedSet, info: dict[str, Any]) -> str:
         lines.append(f"noise across the set: {info['noise']:.2g} per coordinate (size of the set {info['size']:.3g})")
     if info["reach"] is not None:
         lines.append(f"reach, estimated: {info['reach']:.3g}")
-    dropped = f"{info['copies']} copies and {info['outliers']} outliers dropped"
-    lines.append(f"{info['samples']} samples; {dropped}; {info['seconds']:.1f} s")
+    lines.append(f"{info['samples']} samples; {info['copies']} copies and {info['outliers']} outliers dropped")
+    lines += info["notes"]
+    lines += trust(info)
     if info["candidates"]:
         lines.append("tried (risk at small and large displacement: the dimension is best; distance of held-out samples):")
     for c in info["candidates"]:
@@ -119,10 +97,28 @@ def text(M: LearnedSet, info: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def trust(info: dict[str, Any]) -> list[str]:
+    """How far the set can be trusted, in sentences."""
+    known, landed = info["calibration"], info["landings"]
+    if known is None:
+        lines = ["no bound on the distance of new samples: that takes 590 different samples, a tenth of which is spared for it"]
+    else:
+        lines = [
+            f"with a confidence of 95 %, 95 % of new samples lie within {known['within']['0.95']:.2g} of the set "
+            f"({known['samples']} samples that were used for nothing else; their median is {known['median']:.2g})"
+        ]
+    lines.append(
+        f"{landed['beyond']:.1%} of samples displaced by {landed['law']:g} of the size are projected to points farther from "
+        f"every sample than these are from each other"
+    )
+    lines += [f"close call: {title}" for title in info["close_calls"]]
+    return lines + [f"DOUBT: {doubt}" for doubt in info["doubts"]]
+
+
 @torch.no_grad()
 def reach(M: LearnedSet, data: Samples, noise: float | None) -> float | None:
     """Federer: the least |q - p|^2 / (2 |normal part of q - p|) over pairs of points of M; an upper bound of the reach."""
-    y = M._foot(data.lift(data.w[: PAIRS[isinstance(M, Algebraic)]]))
+    y = M.foot(data.lift(data.w[: PAIRS[isinstance(M, Algebraic)]]))
     k = len(y)
     p, q = y.repeat_interleave(k, 0), y.repeat(k, 1)
     v = q - p

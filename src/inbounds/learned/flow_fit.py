@@ -53,14 +53,14 @@ class LearnedFlow(LearnedSet):
         return t0.reshape(x.shape[: x.dim() - len(self.shape)])
 
     # --- the projection ----------------------------------------------------------------------------------
-    def _foot(self, z, eps=EPS):
+    def foot(self, z, eps=EPS):
         start = None if self.samples is None else self._start
         return self.flow._integrate(z / self.flow.scale, start) * self.flow.scale
 
-    def _known(self):
-        return super()._known() if self.samples is None else self.samples
+    def known(self):
+        return super().known() if self.samples is None else self.samples
 
-    def _ok(self, z, y):
+    def trusted(self, z, y):
         """Moved no further than the displacements trained on, and, where samples are kept, set out within them of a sample."""
         limit = SPEED * self.flow.T
         near = torch.ones_like(z[:, 0], dtype=torch.bool) if self.samples is None else self._gap(z / self.flow.scale) <= limit

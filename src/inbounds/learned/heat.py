@@ -55,7 +55,7 @@ class Heat(LearnedSet):
         return M
 
     # --- the set -----------------------------------------------------------------------------------------
-    def _foot(self, z, eps=EPS):
+    def foot(self, z, eps=EPS):
         mean = self.samples.mean(0)
         size = (self.samples - mean).abs().amax().clamp(min=1e-100)
         z = pulled_in(z, FAR * size, mean)
@@ -94,7 +94,7 @@ class Heat(LearnedSet):
         return out
 
     # --- to disk and back --------------------------------------------------------------------------------
-    def _known(self):
+    def known(self):
         return self.samples
 
     def tensors(self):

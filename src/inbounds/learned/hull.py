@@ -74,19 +74,19 @@ class Hull(LearnedSet):
         return cls(_turned(corners, normals), normals, torch.cat(levels))
 
     # --- the projection ----------------------------------------------------------------------------------
-    def _foot(self, z, eps=EPS):
+    def foot(self, z, eps=EPS):
         out = self._outside(z.detach())
         if not eager():
             return torch.where(out[:, None], self._land(z), z)
         rows = out.nonzero()[:, 0]
         return z.index_put((rows,), self._land(z[rows]))
 
-    def _known(self):
+    def known(self):
         """Points inside and corners."""
-        inside = self._draw(self.KNOWN, torch.Generator(self.facets.device).manual_seed(0))
+        inside = self.draw(self.KNOWN, torch.Generator(self.facets.device).manual_seed(0))
         return torch.cat([inside, self.facets.flatten(0, 1).unique(dim=0)])
 
-    def _draw(self, n, generator):
+    def draw(self, n, generator):
         """Uniform: a simplex between the middle and a facet, by volume, then weights of its corners."""
         middle = self.facets.mean((0, 1))
         volumes = torch.linalg.det(self.facets - middle).abs().cumsum(0)
@@ -95,9 +95,9 @@ class Hull(LearnedSet):
         which = torch.searchsorted(volumes, u * volumes[-1], right=True).clamp(max=F - 1)
         w = torch.empty(n, d + 1, dtype=u.dtype, device=u.device).exponential_(generator=generator)
         w = w / w.sum(1, keepdim=True)
-        return self._foot(w[:, :1] * middle + (w[:, 1:, None] * self.facets[which]).sum(1))
+        return self.foot(w[:, :1] * middle + (w[:, 1:, None] * self.facets[which]).sum(1))
 
-    def _ok(self, z, y):
+    def trusted(self, z, y):
         return torch.ones_like(z[:, 0], dtype=torch.bool)
 
     def _outside(self, z: Tensor) -> Tensor:

@@ -10,15 +10,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .algebraic import Algebraic, combinations
-from .base import EPS
 from .christoffel import region
 from .polynomials import Monomials, Polynomials
 from .samples import Samples
-from .vanishing import Spectrum, codimension, consensus, residual, spectrum
+from .vanishing import EXACT, Spectrum, codimension, spectrum
 
 STARTS = 3_000  # samples kept to start Newton's method
 MOST = 400  # monomials
-EXACT = 1e3  # a gap this wide is no accident
+MANY = 200  # equations of one degree
+SOON = 150  # monomials of the degree that is looked at for more equations when there are enough
+LIKE_ZERO = 1e-8  # tau
+STORED = 2e7  # numbers that the combinations near all starting samples may take
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,14 @@ def build(data: Samples, w: Tensor, plan: Plan) -> Algebraic:
     if plan.inner:
         f = Polynomials(inside, Monomials(w.shape[1], plan.inner), scale).values(w).square().sum(1)
         w = w[f <= 1 + 1e-12]
-    starts = w[:STARTS]
+    starts = w[: max(100, min(STARTS, int(STORED / (len(tau) * max(plan.codim, w.shape[1]) + 1))))]
     if not len(starts):
         raise ValueError(f"no sample satisfies the inequality of degree {2 * plan.inner}")
     for _ in range(2 if plan.steps else 1):
         W = combinations(p, tau, starts, plan.codim)
         M = Algebraic(*common, starts, p.C, tau, W, inside, plan.degree, plan.inner, data.unit, tolerance)
         if plan.steps:
-            starts = M._newton(starts, starts, torch.arange(len(starts)), None, starts.new_full((len(starts),), EPS), starts)
+            starts = M.settled(starts)
     return M
 
 
@@ -98,75 +100,64 @@ def highest(n: int, N: int) -> int:
     return max(fits, default=0)
 
 
-def inliers(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> Tensor:
-    """Rows that belong, (N,), by the first degree at which most samples agree on equations while some refuse."""
-    everything = torch.ones(len(w), dtype=torch.bool)
-    best, mask = 1.0, everything
-    for degree in range(2, min(top, 4) + 1):
-        s = spectrum(w, degree, scale)
-        before = s.gaps(0.3)[0] if s.gaps(0.3) else (0, 1.0)
-        quiet = False
-        if before[0]:
-            e = residual(s.take(before[0]), w)
-            quiet = float(e.max()) <= 6 * float(e[e <= e.median()].square().mean().sqrt()) + 1e-10
-        # equations may hold for a few outliers by chance, or badly for all: quiet is not enough, but asking again costs time
-        if quiet and (20 < before[1] < EXACT or len(s.tau) > 120):
-            return everything if before[1] > 20 else mask
-        found = consensus(w, degree, scale, (), generator)
-        after = spectrum(w[found], degree, scale).gaps(0.3) if 0 < int((~found).sum()) <= 0.3 * len(w) else []
-        if not after or (quiet and before[1] < EXACT and after[0][1] <= EXACT):
-            if quiet:
-                return mask
-            continue
-        more = after[0][1] > EXACT and after[0][0] > before[0]
-        if more or (after[0][1] > 3 * before[1] and after[0][1] > 5 * best):
-            best, mask = after[0][1], found
-        if best > EXACT:
-            break
-    return mask
-
-
 def ladder(w: Tensor, scale: Tensor, codim: int, top: int) -> list[Plan]:
-    """Plans with equations, degree by degree; codim: what local dimension estimates expect."""
+    """Plans with equations, degree by degree; codim: what local dimension estimates expect.
+
+    Where there are exact equations of the right codimension, one more degree is looked at: a curve that is all that two cubics
+    have in common with a few quartics may be only a part of what the cubics have in common.
+    """
     plans: list[Plan] = []
     known: tuple[tuple[int, int], ...] = ()
     found: tuple[Polynomials, ...] = ()
-    best, idle = math.inf, 0
+    best, idle, enough = math.inf, 0, False
     for degree in range(2, top + 1):
         s = spectrum(w, degree, scale, found)
+        if not len(s.tau):
+            break
+        if enough:
+            more = s.gaps(0.2)[:1]
+            if more and more[0][1] > EXACT and float(s.tau[0]) < LIKE_ZERO:
+                plans[-1] = Plan((*known, (degree, more[0][0])), plans[-1].codim)
+            break
         idle = idle + 1 if float(s.tau[0]) > 0.7 * best else 0
         best = min(best, float(s.tau[0]))
         if idle > 2:  # higher degrees have stopped to come nearer: what is left is noise
             break
-        plans += _at(s, w, codim, known)
         gaps = s.gaps(0.2)
-        if not gaps or gaps[0][1] < 10:
+        r, gap = gaps[0] if gaps else (0, 0.0)
+        own = codimension(_joint(found, s, r), w, s.tau[:r]) if r else 0
+        plans += _at(s, codim, own, gap, r, known)
+        if gap < 10:
             continue
-        r = gaps[0][0]
-        own = codimension(s.take(r), w, s.tau[:r])
-        if known:
-            joint = Polynomials(
-                torch.cat([F.pad(p.C, (0, s.C.shape[1] - p.C.shape[1])) for p in found] + [s.C[:r]]), s.monomials, scale
-            )
-            own = codimension(joint, w, s.tau[:r])
         known, found = (*known, (degree, r)), (*found, s.take(r))
         if own >= codim:
-            break
+            enough = own > 1 and gap > EXACT and Monomials.count(w.shape[1], degree + 1) <= SOON
+            if not enough:
+                break
     return list(dict.fromkeys(plans))
 
 
-def _at(s: Spectrum, w: Tensor, codim: int, known: tuple[tuple[int, int], ...]) -> list[Plan]:
-    """As many equations as the widest gap tells, and as few as the codimension needs."""
-    degree, others = s.monomials.degree, sum(r for _, r in known)
+def _joint(found: tuple[Polynomials, ...], s: Spectrum, r: int) -> Polynomials:
+    """The equations found before and r new ones, on one set of monomials."""
+    C = [F.pad(p.C, (0, s.C.shape[1] - p.C.shape[1])) for p in found]
+    return Polynomials(torch.cat([*C, s.C[:r]]), s.monomials, s.scale)
+
+
+def _at(s: Spectrum, codim: int, own: int, gap: float, r: int, known: tuple[tuple[int, int], ...]) -> list[Plan]:
+    """As many equations as the widest gap tells, and as few as the codimension needs.
+
+    own: the rank of all equations up to the gap. An exact gap leaves no doubt about them: then it is the codimension, whatever
+    local estimates expect, and fewer equations would only have more zeros.
+    """
+    degree, others, n = s.monomials.degree, sum(k for _, k in known), s.monomials.n
+    if gap > EXACT and own >= codim:
+        return [Plan((*known, (degree, r)), own)]
     plans = []
-    for r, gap in s.gaps(0.2)[:1]:
-        if gap < 1.5 or r > 200:
-            continue
-        own = codim if known else codimension(s.take(r), w, s.tau[:r])
-        plans += [Plan((*known, (degree, r)), c) for c in sorted({own, codim}) if 0 < c <= min(w.shape[1], r + others)]
-    for r in sorted({codim - others, codim, 2 * codim if codim > 1 else 0}):
-        if 0 < r < len(s.tau) and float(s.tau[r - 1]) <= 0.1 and codim <= r + others:
-            plans.append(Plan((*known, (degree, r)), codim))
+    if gap >= (1.5 if r <= 10 else 3.0) and r <= MANY:  # many equations that hardly stand out take long and are noise
+        plans += [Plan((*known, (degree, r)), c) for c in sorted({own, codim}) if 0 < c <= min(n, r + others)]
+    for k in sorted({codim - others, codim, 2 * codim if codim > 1 else 0}):
+        if 0 < k < len(s.tau) and float(s.tau[k - 1]) <= 0.1 and codim <= k + others:
+            plans.append(Plan((*known, (degree, k)), codim))
     return plans
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -13,6 +13,26 @@ FEWEST = 20
 REPEATED = 3  # so many rows for every different one: more of them would not help
 MOST_STRAYS = 0.1  # share of the samples that may lie off the affine hull of the rest
 STRAY = 30  # times the median distance from the median point
+SPARED = 59  # the fewest with which 95 % of a set can be bounded at a confidence of 95 %: 0.95^59 < 0.05
+MOST_SPARED = 1_000
+ROUNDING = 1e-9  # of a coordinate's own spread: flatter than this is flat
+
+
+@dataclass
+class Cloud:
+    """Different samples x (N, d) in random order, with their row numbers; a tenth of them is spared for calibration alone."""
+
+    x: Tensor
+    rows: Tensor
+    spared: Tensor  # (m, d), empty where a tenth is too few to tell anything
+    spared_rows: Tensor
+    shape: tuple[int, ...]
+    given: int
+
+    @property
+    def copies(self) -> int:
+        """How many rows repeat others."""
+        return self.given - len(self.x) - len(self.spared)
 
 
 @dataclass
@@ -20,14 +40,14 @@ class Samples:
     """w (N, n): inliers in coordinates of their affine hull, of root mean square length 1: x = center + unit frame w."""
 
     w: Tensor
+    rows: Tensor  # (N,): which of the given samples they are
     shape: tuple[int, ...]
     center: Tensor  # (d,)
     frame: Tensor  # (d, n)
-    given: int
-    copies: int
-    strays: int  # far away from everything, or from the affine hull of the rest
     flat: float  # median distance of the inliers from the affine hull
     unit: float  # root mean square distance from the centre, in the samples' own units
+    notes: list[str] = field(default_factory=list)  # what was dropped and why, or kept though it looked odd
+    doubts: list[str] = field(default_factory=list)  # the same, where it may be wrong
 
     @property
     def fine(self) -> float:
@@ -38,20 +58,23 @@ class Samples:
         """Points of the samples' subspace in the coordinates of the space around it."""
         return self.center + self.unit * w @ self.frame.mT
 
+    def keep(self, which: Tensor) -> None:
+        """Only these go on."""
+        self.w, self.rows = self.w[which], self.rows[which]
+
     @property
     def scale(self) -> Tensor:
         """(n,): the largest of each coordinate."""
         return self.w.abs().amax(0)
 
 
-def prepare(samples, generator: torch.Generator, flatten: bool = True) -> Samples:
-    """flatten: in the affine hull of the samples, however thin the noise around it; else in the whole space."""
+def gather(samples, generator: torch.Generator) -> Cloud:
+    """Checked, without copies, in random order; the calibration samples are set aside before anything else looks at them."""
     check_generator(generator)
     x = checked(samples)
     shape, given = tuple(x.shape[1:]), len(x)
-    x = x.reshape(given, -1)
-    x = torch.unique(x, dim=0)
-    copies = given - len(x)
+    x, place = torch.unique(x.reshape(given, -1), dim=0, return_inverse=True)
+    rows = torch.full((len(x),), given).scatter_reduce(0, place, torch.arange(given), "amin")
     if len(x) == 1:
         raise ValueError(f"fit asked for samples of a set, got {given} times the same point. A point needs no fit.")
     if len(x) < FEWEST and given >= REPEATED * len(x):
@@ -62,14 +85,20 @@ def prepare(samples, generator: torch.Generator, flatten: bool = True) -> Sample
         )
     if len(x) < FEWEST:
         raise ValueError(f"fit asked for at least {FEWEST} different samples, got {len(x)} (of {given} rows). Give it more.")
-    x = x[torch.randperm(len(x), generator=generator)]
-    middle = x.median(0).values
-    away = torch.linalg.vector_norm(x - middle, dim=1)
+    order = torch.randperm(len(x), generator=generator)
+    x, rows = x[order], rows[order]
+    m = min(len(x) // 10, MOST_SPARED) if len(x) >= 10 * SPARED else 0
+    return Cloud(x[m:], rows[m:], x[:m], rows[:m], shape, given)
+
+
+def prepare(cloud: Cloud, flatten: bool = True) -> Samples:
+    """In the affine hull of the samples. flatten: noise around the hull, however thick, is left out; else only rounding is."""
+    x = cloud.x
+    away = torch.linalg.vector_norm(x - x.median(0).values, dim=1)
     near = away <= STRAY * away.median()
     near |= bool((~near).double().mean() > MOST_STRAYS)
-    x = x[near]
-    center, frame, flat, keep = hull(x) if flatten else whole(x)
-    strays = int((~near).sum() + (~keep).sum())
+    x, rows = x[near], cloud.rows[near]
+    center, frame, flat, keep = hull(x) if flatten else own_hull(x)
     if int(keep.sum()) < 2 * frame.shape[1]:
         raise ValueError(
             f"fit asked for at least twice as many samples as dimensions, got {int(keep.sum())} that span {frame.shape[1]} "
@@ -77,7 +106,14 @@ def prepare(samples, generator: torch.Generator, flatten: bool = True) -> Sample
         )
     w = (x[keep] - center) @ frame
     unit = float(w.square().sum(1).mean().sqrt())
-    return Samples(w / unit, shape, center, frame, given, copies, strays, flat, unit)
+    data = Samples(w / unit, rows[keep], cloud.shape, center, frame, flat, unit)
+    data.notes += [f"{n} samples dropped: {why}" for n, why in _strays(near, keep) if n]
+    return data
+
+
+def _strays(near: Tensor, keep: Tensor) -> list[tuple[int, str]]:
+    far = f"more than {STRAY} times as far from the middle as the median sample"
+    return [(int((~near).sum()), far), (int((~keep).sum()), "off the affine hull of the others")]
 
 
 def checked(samples) -> Tensor:
@@ -130,10 +166,25 @@ def _tensor(samples) -> Tensor:
         return torch.as_tensor(samples)
 
 
-def hull(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
+def own_hull(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
+    """`hull` with every coordinate in units of its own spread, so that a small one beside large ones is not taken for noise.
+
+    Only what is flat to rounding is left out.
+    """
+    spread = (x - x.median(0).values).abs().median(0).values
+    spread = torch.where(spread > 1e-12 * x.abs().amax(0), spread, spread.max().clamp(min=1e-300))
+    center, frame, _, keep = hull(x / spread, ROUNDING)
+    if frame.shape[1] == x.shape[1]:
+        return whole(x)
+    normals = torch.linalg.qr(frame, mode="complete")[0][:, frame.shape[1] :] / spread[:, None]
+    frame = torch.linalg.qr(normals, mode="complete")[0][:, normals.shape[1] :]
+    return center * spread, _along_axes(frame), 0.0, keep
+
+
+def hull(x: Tensor, flat: float = 0.05) -> tuple[Tensor, Tensor, float, Tensor]:
     """Center, orthonormal frame and flatness of the affine subspace that the samples span, and which of them belong to it.
 
-    Directions whose spread is below 1/20 of the next one's, and of the largest, are noise around a subspace. Strays would fill
+    Directions whose spread is below `flat` of the next one's, and of the largest, are noise around a subspace. Strays would fill
     the space: it is sought with the three quarters of the samples that are nearest to it, and those beyond 15 times the usual
     distance do not belong. Coordinates stay coordinates where the subspace allows it.
     """
@@ -145,7 +196,7 @@ def hull(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
         off = _off(x, center, axes[:, :widest])
         inside = x[off <= off[:50_000].quantile(0.75)]
     _, _, spread = principal_axes(inside)
-    n = _rank(spread)
+    n = _rank(spread, flat)
     if n == x.shape[1]:
         return whole(x)
     keep = everything
@@ -157,11 +208,15 @@ def hull(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
         if float(keep.double().mean()) < 1 - MOST_STRAYS:  # not strays, but part of the set
             return whole(x)
         inside = x[keep]
-    frame = axes[:, :n]
+    return center, _along_axes(axes[:, :n]), float(usual), keep
+
+
+def _along_axes(frame: Tensor) -> Tensor:
+    """The frame, or coordinate axes where they span the same subspace."""
     fixed = torch.linalg.vector_norm(frame, dim=1)  # 1: the coordinate lies in the subspace, 0: it is constant on it
-    if bool(((fixed > 1 - 1e-3) | (fixed < 1e-3)).all()) and int((fixed > 0.5).sum()) == n:
-        frame = torch.eye(x.shape[1], dtype=x.dtype)[:, fixed > 0.5]
-    return center, frame, float(usual), keep
+    if bool(((fixed > 1 - 1e-3) | (fixed < 1e-3)).all()) and int((fixed > 0.5).sum()) == frame.shape[1]:
+        return torch.eye(len(frame), dtype=frame.dtype)[:, fixed > 0.5]
+    return frame
 
 
 def whole(x: Tensor) -> tuple[Tensor, Tensor, float, Tensor]:
@@ -189,9 +244,8 @@ def _root(x: Tensor) -> Tensor:
     return torch.linalg.qr(x, mode="r").R if len(x) > x.shape[1] else x
 
 
-def _rank(s: Tensor) -> int:
+def _rank(s: Tensor, flat: float) -> int:
     """How many of the decreasing spreads are more than noise."""
     floor = s.clamp(min=1e-12 * float(s[0]))
-    ratio = floor[:-1] / floor[1:]
-    small = (ratio > 20) & (floor[1:] < 0.05 * floor[0])
+    small = (floor[1:] < flat * floor[:-1]) & (floor[1:] < flat * floor[0])
     return int(small.int().argmax()) + 1 if bool(small.any()) else len(s)

@@ -32,6 +32,7 @@ RULES = {
     **dict.fromkeys(("degree", "dim", "blend", "size", "width", "depth", "steps", "max_steps"), WHOLE),
     **dict.fromkeys(("unit", "t", "T", "scale", "tolerance", "rtol", "atol"), POSITIVE),
     **dict.fromkeys(("of", "net"), OBJECT),
+    "thickness": (lambda v: is_number(v) and 0 <= v < math.inf, "a finite number >= 0"),
     "inner": (lambda v: is_whole(v) or isinstance(v, str), "a degree or a method"),
 }
 
@@ -53,6 +54,7 @@ def load(path: str | Path) -> LearnedSet:
         tensors = {k: _checked(k, t) for k, t in tensors.items()}
         _check_sizes(header["class"], header["spec"], tensors)
         M = assemble(header, tensors)
+        M.check()
         _try_out(M)
     except Exception as error:  # whatever it is, the file is to blame
         reason = f"{error} is unknown or missing" if isinstance(error, KeyError) else str(error)[:200].rstrip(".")
@@ -101,7 +103,7 @@ def _check_sizes(kind: str, spec: dict[str, Any], tensors: dict[str, Tensor]) ->
 def _try_out(M: LearnedSet) -> None:
     """Project a point of the set."""
     try:
-        x = M._known()[:1]
+        x = M.known()[:1]
     except NotImplementedError:
         x = torch.zeros(1, math.prod(M.shape), dtype=torch.float64)
     if not len(x) or not bool(torch.isfinite(M.project(x.reshape(1, *M.shape))).all()):

@@ -11,6 +11,8 @@ from .polynomials import Monomials, Polynomials
 
 CHUNK = 20_000  # samples whose monomials are in memory at once
 ROUNDING = 1e-9  # tau below it is taken for zero
+EXACT = 1e3  # a gap this wide is no accident
+POLLED = 4_000  # samples among which a consensus is sought
 
 
 @dataclass
@@ -41,7 +43,7 @@ def spectrum(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, ..
     double zeros and keeps the order: tau'^2 = tau^2 / (1 + tau^2). A enters as a QR factor: its square loses digits.
     """
     monomials = Monomials(w.shape[1], degree)
-    keep = _complement([monomials.products(p.C, p.degree) for p in known], len(monomials), w)  # (count, q)
+    keep = complement([monomials.products(p.C, p.degree) for p in known], len(monomials), w)  # (count, q)
     R, B = _moments(w, monomials, scale, keep)
     e, U = torch.linalg.eigh(R.mT @ R + B)
     usable = e > 1e-14 * e[-1]
@@ -52,7 +54,7 @@ def spectrum(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, ..
     return Spectrum(sigma / slope, (V @ Q.mT @ keep.mT) / slope[:, None], monomials, scale)
 
 
-def _complement(multiples: list[Tensor], count: int, like: Tensor) -> Tensor:
+def complement(multiples: list[Tensor], count: int, like: Tensor) -> Tensor:
     """An orthonormal basis of the coefficients that are orthogonal to all multiples: (count, q)."""
     if not multiples:
         return torch.eye(count, dtype=like.dtype)
@@ -97,7 +99,7 @@ def consensus(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, .
     quarters with the smallest residual. In the end everything within ten times their residual belongs.
     """
     count, N = Monomials.count(w.shape[1], degree), len(w)
-    most = w[torch.randperm(N, generator=generator)[:CHUNK]]
+    most = w[torch.randperm(N, generator=generator)[:POLLED]]
     starts = [most] + [
         most[torch.randperm(len(most), generator=generator)[: count + count // 2 + 5]]
         for _ in range(15 * (len(most) > 3 * count))

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .base import EPS, LearnedSet
+from .base import EPS, LearnedSet, check_frame
 from .heat import Heat
 from .hull import Hull
 from .local import Local
@@ -25,31 +25,36 @@ class Within(LearnedSet):
         super().__init__(shape)
         self.unit = float(unit)
         self.inner, self.method, self.reach = inner, inner.method, inner.reach
+        self.thickness = self.unit * inner.thickness
         self._constant("center", center)
         self._constant("frame", frame)
 
-    def _foot(self, z, eps=EPS):
-        return self.center + self.unit * self.inner._foot(self._lower(z), eps) @ self.frame.mT
+    def foot(self, z, eps=EPS):
+        return self.center + self.unit * self.inner.foot(self._lower(z), eps) @ self.frame.mT
 
     def _lower(self, z: Tensor) -> Tensor:
         return (z - self.center) @ self.frame / self.unit
 
-    def _ok(self, z, y):
-        return self.inner._ok(self._lower(z), self._lower(y))
+    def trusted(self, z, y):
+        return self.inner.trusted(self._lower(z), self._lower(y))
 
-    def _draw(self, n, generator):
-        return self.center + self.unit * self.inner._draw(n, generator) @ self.frame.mT
+    def draw(self, n, generator):
+        return self.center + self.unit * self.inner.draw(n, generator) @ self.frame.mT
 
-    def _known(self):
-        return self.center + self.unit * self.inner._known() @ self.frame.mT
+    def known(self):
+        return self.center + self.unit * self.inner.known() @ self.frame.mT
 
-    def _inside(self, z):
-        return self.inner._inside(self._lower(z))
+    def leaves(self, z):
+        return self.inner.leaves(self._lower(z))
 
     @property
     def dim(self) -> int:
         """The dimension of the set inside."""
         return int(getattr(self.inner, "dim", self.frame.shape[1]))
+
+    def check(self) -> None:
+        check_frame(self.frame)
+        self.inner.check()
 
     def tensors(self) -> dict[str, Tensor]:
         return {"center": self.center, "frame": self.frame, **{f"inner.{k}": t for k, t in self.inner.tensors().items()}}

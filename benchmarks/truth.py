@@ -1,0 +1,227 @@
+"""Is `ib.fit` right, or does it say that it may be wrong? A grid of sets, disturbances and sizes, with a judge of its own.
+
+Every cell fits a set to samples of a known one. The judge compares projections of corrupted points with the exact ones and with
+what ten lines of a user's own would give: the nearest sample, local PCA with 10 and 40 neighbours and the true dimension, for
+regions the convex hull. A cell fails if the fit is three times worse than the best of these, or finds a wrong dimension; it fails
+silently if the fit gave no warning. Every cell runs in a process of its own. Writes results/truth.json.
+
+`--quick` runs a subset in about ten minutes; without it the grid takes hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import math
+import multiprocessing as mp
+import resource
+import subprocess
+import time
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from truth_sets import Truth, make, normal, uniform
+
+import inbounds as ib
+from inbounds.records import machine
+
+SIZES = (30, 200, 2_000, 20_000)
+STATES = ("clean", "noise 0.003", "noise 0.03", "noise 0.1", "outliers", "uneven")
+SIGMAS = (0.05, 0.2)  # corruption of the points that are projected, in sizes of the set
+POINTS, SEEDS, SHARE = 300, 3, 0.05
+SECONDS, MEMORY = 30.0, 2 * 2**20  # of CPU, and KiB
+WORSE, FLOOR = 3.0, 1e-20  # a squared error below FLOOR of the size counts as none
+QUICK = {
+    ("clean", 30): ("rank one", "essential", "circle"),
+    ("clean", 200): ("trefoil", "L-shape", "essential"),
+    ("clean", 2_000): ("trefoil", "lissajous", "rough sphere", "swiss roll", "essential", "L-shape", "ring sector", "star"),
+    ("noise 0.03", 2_000): ("circle", "trefoil", "half-sphere", "two spheres", "rough sphere", "veronese", "annulus"),
+    ("noise 0.1", 2_000): ("circle", "sphere", "torus", "disk"),
+    ("outliers", 2_000): ("trefoil", "lissajous", "rough sphere", "L-shape", "triangle"),
+    ("uneven", 2_000): ("trefoil", "two circles", "disk"),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What to fit."""
+
+    name: str
+    state: str
+    N: int
+    seed: int
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation per coordinate of the samples' noise."""
+        return float(self.state.split()[1]) if self.state.startswith("noise") else 0.0
+
+
+@cache
+def sets() -> dict[str, Truth]:
+    """Made once; forked processes share them."""
+    return make()
+
+
+def disturbed(cell: Cell, truth: Truth, g: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Samples and which of them are outliers."""
+    bad = torch.zeros(cell.N, dtype=torch.bool)
+    if cell.state == "uneven":  # e^4 times as dense at one end of the first coordinate as at the other
+        x = truth.draw(6 * cell.N, g)
+        rank = x[:, 0].argsort().argsort() / len(x)
+        return x[torch.multinomial((-4 * rank).exp(), cell.N, generator=g)], bad
+    x = truth.draw(cell.N, g)
+    if cell.state == "outliers":
+        k = int(SHARE * cell.N)
+        low, high = x.amin(0), x.amax(0)
+        x[:k], bad[:k] = low + (high - low) * uniform(k, x.shape[1], g), True
+    return x + cell.noise * normal(*x.shape, g), bad
+
+
+def local_pca(x: Tensor, y: Tensor, dim: int, k: int) -> Tensor:
+    """The projection of y on the plane of its k nearest samples."""
+    near = x[torch.cdist(y, x).topk(min(k, len(x)), largest=False).indices]
+    c = near.mean(1, keepdim=True)
+    V = torch.linalg.svd(near - c, full_matrices=False)[2][:, :dim]
+    return (c + (y[:, None] - c) @ V.mT @ V)[:, 0]
+
+
+def baselines(x: Tensor, y: Tensor, truth: Truth) -> list[Tensor]:
+    """What a user would write in ten lines."""
+    found = [x[torch.cdist(y, x).argmin(1)]]
+    if truth.dim < x.shape[1]:
+        found += [local_pca(x, y, truth.dim, k) for k in (10, 40)]
+    elif x.shape[1] in (2, 3):
+        from inbounds.learned import Hull
+
+        found.append(Hull.fit(x).project(y))
+    return found
+
+
+def judge(cell: Cell) -> dict:
+    """Fit, and compare with the truth."""
+    torch.set_num_threads(1)
+    truth, g = sets()[cell.name], torch.Generator().manual_seed(1000 + cell.seed)
+    x, bad = disturbed(cell, truth, g)
+    size = float((x[~bad] - x[~bad].mean(0)).square().sum(1).mean().sqrt())
+    start, row = time.process_time(), {"set": cell.name, "state": cell.state, "samples": cell.N, "seed": cell.seed}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            M = ib.fit(x, support=truth.support)
+        except ValueError as error:
+            return row | {"refused": str(error), "seconds": round(time.process_time() - start, 1)}
+    row |= {
+        "seconds": round(time.process_time() - start, 1),
+        "warnings": [str(w.message) for w in said if w.category is ib.FitWarning],
+    }
+    ratios = []
+    for s in SIGMAS:
+        y = truth.draw(POINTS, g)
+        y = y + s * size / math.sqrt(y.shape[1]) * normal(*y.shape, g)
+        p, floor = truth.exact(y), FLOOR * size**2
+        with torch.no_grad():
+            own = float((M.project(y) - p).square().sum(1).mean())
+        best = min(float((b - p).square().sum(1).mean()) for b in baselines(x, y, truth))
+        ratios.append(max(own, floor) / max(best, floor))
+    codim = x.shape[1] - truth.dim
+    easy = cell.N >= 2_000 and cell.noise * math.sqrt(codim) < truth.reach / 4
+    row |= {"ratio": [float(f"{r:.2g}") for r in ratios], "dimension": M.info["dimension"], "true_dimension": truth.dim}
+    row |= {"easy": easy, "chosen": M.info["title"], **found_outliers(M, x, bad, truth)}
+    row["memory_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 2**10
+    return row
+
+
+def found_outliers(M, x: Tensor, bad: Tensor, truth: Truth) -> dict:
+    """Shares of the far outliers and of the true samples that the fit dropped."""
+    dropped = torch.zeros(len(x), dtype=torch.bool)
+    dropped[torch.tensor(M.info.get("dropped", []), dtype=torch.long)] = True
+    good = x[~bad]
+    spacing = torch.cdist(good[:500], good).topk(2, largest=False).values[:, 1].median()
+    far = bad & ((truth.exact(x) - x).norm(dim=1) > spacing)
+    found = float(dropped[far].double().mean()) if bool(far.any()) else None
+    return {"outliers_found": found and round(found, 3), "true_dropped": round(float(dropped[~bad].double().mean()), 4)}
+
+
+def verdict(row: dict) -> str:
+    """right, warned, silent or refused."""
+    if "refused" in row:
+        return "refused"
+    if "error" in row:
+        return "broken"
+    wrong = max(row["ratio"]) > WORSE or row["dimension"] != row["true_dimension"]
+    return "right" if not wrong else "warned" if row["warnings"] else "silent"
+
+
+def alone(cell: Cell) -> dict:
+    """judge(cell) in a process of its own."""
+    here, there = mp.get_context("fork").Pipe(False)
+    process = mp.get_context("fork").Process(target=lambda: there.send(judge(cell)))
+    process.start()
+    there.close()
+    try:
+        row = here.recv()
+    except EOFError:
+        row = {"set": cell.name, "state": cell.state, "samples": cell.N, "seed": cell.seed, "error": "the process died"}
+    process.join()
+    return row | {"verdict": verdict(row)}
+
+
+def summary(rows: list[dict]) -> dict:
+    """What the issue asks for, counted."""
+    done = [r for r in rows if "ratio" in r]
+    count = {v: sum(r["verdict"] == v for r in rows) for v in ("right", "warned", "silent", "refused", "broken")}
+    easy = [r for r in done if r["easy"]]
+    return {
+        **count,
+        "better_than_baseline": round(sum(max(r["ratio"]) <= 1 for r in done) / max(len(done), 1), 3),
+        "right_dimension_where_easy": f"{sum(r['dimension'] == r['true_dimension'] for r in easy)} of {len(easy)}",
+        "right_with_warning": sum(r["verdict"] == "right" and bool(r["warnings"]) for r in done),
+        "slower_than_30_s": sum(r["seconds"] > SECONDS for r in done),
+        "larger_than_2_gib": sum(r["memory_mib"] * 2**10 > MEMORY for r in done),
+    }
+
+
+def line(row: dict) -> str:
+    """A cell in a line of text."""
+    head = f"{row['verdict']:8} {row['set']:18} {row['state']:12} {row['samples']:6}"
+    if "ratio" not in row:
+        return f"{head} {row.get('refused') or row.get('error')}"
+    found = f"{row['ratio']} dim {row['dimension']}/{row['true_dimension']}"
+    lost = f"out {row['outliers_found']} lost {row['true_dropped']}"
+    return f"{head} {found} {lost} {row['seconds']} s {row['memory_mib']} MiB | {row['chosen']} | {'; '.join(row['warnings'])}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--quick", action="store_true", help="a subset, one seed")
+    parser.add_argument("--only", help="words that the line of a cell must hold; then nothing is written")
+    parser.add_argument("--out", default="results/truth.json")
+    args = parser.parse_args()
+    if args.quick:
+        cells = [Cell(name, *how, 0) for how, names in QUICK.items() for name in names]
+    else:
+        cells = [Cell(name, s, N, seed) for name in sets() for s in STATES for N in SIZES for seed in range(SEEDS)]
+    if args.only:
+        wanted = [a.split(",") for a in args.only.split(";")]
+        cells = [c for c in cells if any(all(w in f"{c.name} {c.state} {c.N}" for w in words) for words in wanted)]
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    about = {"command": "python benchmarks/truth.py" + " --quick" * args.quick, "commit": commit}
+    about |= {"date": datetime.date.today().isoformat(), "machine": machine()}
+    rows: list[dict] = []
+    for cell in cells:
+        rows.append(alone(cell))
+        print(line(rows[-1]), flush=True)
+        if not args.only:  # after every cell, so that a long run that is stopped has not been in vain
+            found = {"cells": f"{len(rows)} of {len(cells)}", **summary(rows)}
+            Path(args.out).write_text(json.dumps({**about, "summary": found, "rows": rows}, indent=1) + "\n")
+    print(json.dumps(summary(rows), indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Polynomial graphs through neighbouring samples, by weighted least squares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..extras import needed_for
+from ..kernels.vectors import norm
+from .polynomials import monomials_of
+
+BLOCK = 2**19  # coordinates of neighbours held at once: bounds the memory
+
+
+def fit_graphs(Y: Tensor, c: Tensor, dim: int, degree: int) -> Tensor:
+    """G (b, q, d) of the graphs y(s) through the neighbourhoods Y (b, K, d) of the centres c (b, d).
+
+    Weighted least squares over the plane of the first principal directions; then once more over the tangent plane of that graph
+    at its own centre, which lies on M where the sample did not.
+    """
+    radius = (Y - c[:, None]).square().sum(-1).amax(1).sqrt().clamp(min=1e-300)[:, None]  # (b, 1)
+    T = principal(Y - c[:, None], dim)  # (b, d, m)
+    for _ in range(2):
+        G = _over(Y, c, T, radius, degree)
+        c, T = G[:, 0], torch.linalg.qr(G[:, 1 : dim + 1].mT).Q
+    return G
+
+
+def _over(Y: Tensor, c: Tensor, T: Tensor, radius: Tensor, degree: int) -> Tensor:
+    """The least squares graph over the plane c + T, in units of the radius."""
+    y = (Y - c[:, None]) / radius[..., None]
+    s = y @ T
+    w = (1 - s.square().sum(-1) / 1.1).clamp(min=1e-3)[..., None]
+    phi = monomials_of(s.shape[-1], degree)(s)
+    G = least_squares(phi * w, phi, y - s @ T.mT)
+    G[:, 1 : T.shape[-1] + 1] += T.mT
+    G *= radius[..., None]
+    G[:, 0] += c
+    return G
+
+
+def least_squares(weighted: Tensor, phi: Tensor, y: Tensor) -> Tensor:
+    """argmin_B sum w |y - phi B|^2, with a ridge of the size of rounding for neighbourhoods that do not span."""
+    gram = weighted.mT @ phi
+    ridge = 1e-13 * gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
+    L = torch.linalg.cholesky_ex(gram + ridge * torch.eye(phi.shape[-1], dtype=phi.dtype, device=phi.device)).L
+    return torch.cholesky_solve(weighted.mT @ y, L)
+
+
+def principal(Y: Tensor, dim: int) -> Tensor:
+    """The first `dim` principal directions of the rows of Y (b, K, d): (b, d, dim)."""
+    Y = Y - Y.mean(1, keepdim=True)
+    if Y.shape[1] >= Y.shape[2]:
+        return torch.linalg.eigh(Y.mT @ Y).eigenvectors[..., -dim:]
+    return torch.linalg.qr(Y.mT @ torch.linalg.eigh(Y @ Y.mT).eigenvectors[..., -dim:]).Q
+
+
+def nearest_samples(samples: Tensor, x: Tensor, k: int) -> Tensor:
+    """Which samples are nearest to x: (rows, k)."""
+    tree = kd_tree(samples)
+    return torch.from_numpy(tree.query(x.cpu().numpy(), k)[1]).to(x.device)
+
+
+def kd_tree(points: Tensor) -> Any:
+    """A tree that finds nearest points, by scipy."""
+    with needed_for("Fitting a set to samples"):
+        from scipy.spatial import cKDTree  # pyright: ignore[reportAttributeAccessIssue]
+    return cKDTree(points.detach().cpu().numpy())
+
+
+def neighbours(samples: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Of every sample the k nearest, itself first, and how far they are: (N, k), (N, k)."""
+    far, near = kd_tree(samples).query(samples.numpy(), [*range(1, k + 1)])
+    return torch.from_numpy(near), torch.from_numpy(far)
+
+
+def off_graphs(samples: Tensor, near: Tensor, dim: int) -> Tensor:
+    """Of every sample the distance from the quadratic graph through its neighbours near (N, K), the worst quarter left out."""
+    rows = max(1, BLOCK // (near.shape[1] * samples.shape[1]))
+    return torch.cat([_off_graph(x, samples[i], dim) for x, i in zip(samples.split(rows), near.split(rows), strict=True)])
+
+
+def _off_graph(x: Tensor, Y: Tensor, dim: int) -> Tensor:
+    for _ in range(2):
+        c = Y.mean(1)
+        T = principal(Y - c[:, None], dim)
+        radius = (Y - c[:, None]).square().sum(-1).amax(1).sqrt().clamp(min=1e-300)[:, None]
+        G = _over(Y, c, T, radius, 2)
+        e = _from_graph(Y, c, T, radius, G)
+        Y = Y.take_along_dim(e.argsort(1)[:, : 3 * e.shape[1] // 4, None], 1)
+    return _from_graph(x[:, None], c, T, radius, G)[:, 0]
+
+
+def _from_graph(Y: Tensor, c: Tensor, T: Tensor, radius: Tensor, G: Tensor) -> Tensor:
+    """|y - G(s)| with s the coordinates of y over the plane c + T: (b, K)."""
+    s = (Y - c[:, None]) @ T / radius[..., None]
+    return norm(Y - monomials_of(s.shape[-1], 2)(s) @ G)

@@ -1,0 +1,217 @@
+"""How far a fitted set can be trusted: what samples that nothing has seen say about it, and every doubt in words."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from . import rules
+from .base import LearnedSet
+from .describe import text
+from .graphs import kd_tree, neighbours
+from .samples import SPARED, STRAY, Cloud, Samples
+from .trial import Trial
+
+CONFIDENCE = 0.95
+SHARES = (0.5, 0.9, 0.95, 0.99)  # quantiles of the distance
+LAW = 0.1  # standard deviation of the displaced samples that are projected, in sizes of the set
+LANDINGS = 1_000
+LOCAL = 10  # neighbours: their distance is the local spacing
+
+
+@torch.no_grad()
+def examine(M: LearnedSet, data: Samples, trial: Trial | None, cloud: Cloud, generator: torch.Generator) -> None:
+    """Write into M.info what calibration, landings and close calls say, and the doubts that follow from all of it."""
+    info = M.info
+    info["calibration"] = known = calibration(M, cloud)
+    info["spared"] = sorted(cloud.spared_rows.tolist())
+    info["outliers"] += known["outliers"] if known else 0
+    info["landings"] = landings(M, data, generator)
+    info["close_calls"] = close_calls(trial) if trial else []
+    info["notes"], info["dropped"] = dropped(data, cloud)
+    info["doubts"] = [*data.doubts, *(doubts(M, data, trial) if trial else [])]
+    info["text"] = text(info)
+
+
+# --- calibration ------------------------------------------------------------------------------------------------
+def calibration(M: LearnedSet, cloud: Cloud) -> dict | None:
+    """Distances of the spared samples from the set; for each share the bound that holds with a confidence of 95 %."""
+    m = len(cloud.spared)
+    if m < SPARED:
+        return None
+    far = torch.linalg.vector_norm(M.foot(cloud.spared) - cloud.spared, dim=1).sort().values
+    ranks = {q: rank(m, q) for q in SHARES}
+    bounds = {f"{q:g}": float(far[k - 1]) for q, k in ranks.items() if k is not None}
+    odd = int((far > STRAY * far.median() + 1e-6 * M.info["size"]).sum())
+    return {"samples": m, "confidence": CONFIDENCE, "median": float(far.median()), "within": bounds, "outliers": odd}
+
+
+def rank(m: int, share: float) -> int | None:
+    """The least k such that the k-th smallest of m distances bounds that share of all with the confidence; None if none does.
+
+    The k-th smallest fails to if at least k of the m samples lie among the share that is nearest, which is binomial.
+    """
+    below, logs = 0.0, (math.log(share), math.log1p(-share))
+    for k in range(1, m + 1):
+        j = k - 1
+        ways = math.lgamma(m + 1) - math.lgamma(j + 1) - math.lgamma(m - j + 1)
+        below += math.exp(ways + j * logs[0] + (m - j) * logs[1])
+        if below >= CONFIDENCE:
+            return k
+    return None
+
+
+def landings(M: LearnedSet, data: Samples, generator: torch.Generator) -> dict:
+    """Displaced samples, projected: the share that lands farther from every sample than the local spacing of the samples."""
+    x = data.lift(data.w)
+    some = x[torch.randint(len(x), (LANDINGS,), generator=generator)]
+    shift = torch.randn(some.shape, generator=generator, dtype=x.dtype) @ data.frame @ data.frame.mT
+    p = M.foot(some + LAW * data.unit / math.sqrt(data.w.shape[1]) * shift)
+    away, nearest = (torch.from_numpy(t) for t in kd_tree(x).query(p.numpy()))
+    spacing = spacings(x, nearest)
+    return {"law": LAW, "points": LANDINGS, "beyond": float((away > spacing).double().mean()), "spacing": float(spacing.median())}
+
+
+def spacings(x: Tensor, which: Tensor) -> Tensor:
+    """The distance of these samples from their tenth neighbour."""
+    k = min(LOCAL + 1, len(x))
+    return torch.from_numpy(kd_tree(x).query(x[which].numpy(), k)[0])[:, -1]
+
+
+def close_calls(trial: Trial) -> list[str]:
+    """Candidates of another dimension whose risk, near and far, is within its error of the chosen one's."""
+    best = trial.chosen
+    if not best.risk or rules.is_exact(trial, best):
+        return []
+    others = [c for c in trial.candidates if c.risk and c.dim != best.dim and c.method != "heat"]
+    return [c.title for c in others if all(rules.tie(a, b) for a, b in zip(c.risk, best.risk, strict=True))]
+
+
+def dropped(data: Samples, cloud: Cloud) -> tuple[list[str], list[int]]:
+    """What was left out and why, in words, and the rows of the samples that were."""
+    kept = torch.isin(cloud.rows, data.rows)
+    notes, d, n = list(data.notes), *data.frame.shape
+    if n < d:
+        flat = f"noise of {data.flat:.2g}" if data.flat > rules.THICK * data.unit else "rounding"
+        still = [f"x{k + 1}" for k, row in enumerate(data.frame) if not bool(row.any())]
+        names = f" (coordinates {', '.join(still)} constant)" if 0 < len(still) <= 12 else ""
+        notes.append(f"{d - n} of {d} directions left out: the samples are flat there, but for {flat}{names}")
+    return notes, sorted(int(k) for k in cloud.rows[~kept])[:10_000]
+
+
+# --- doubts -----------------------------------------------------------------------------------------------------
+def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
+    """Every reason not to rely on the set, with what to do about it."""
+    exact = trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen)
+    found = [few(data, trial), flattened(M, data), without_structure(M, trial), noisy(M, data, exact), thick(trial)]
+    if not trial.chosen.region:
+        found.append(past_the_samples(M))
+    elif M.info["title"] != "everything":
+        found.append(hole(M, data))
+    if trial.chosen.region and M.info["close_calls"]:
+        found.append(
+            f"A region was chosen, but a set without volume is nearly as good ({M.info['close_calls'][0]}). Give more samples, "
+            f"or write method='local' if you know that the set has no volume."
+        )
+    if trial.chosen.method == "heat" and len(trial.candidates) > 1:
+        found.append(
+            "Nothing fits better than the mean of the samples under a heat kernel, which is off by the order of its width. "
+            "Give more samples or less noise, or write method='local' if you know that the set is smooth."
+        )
+    return [f for f in found if f]
+
+
+def few(data: Samples, trial: Trial) -> str:
+    """Samples that are too few to tell equations from chance."""
+    N, n, dim = len(data.w), trial.n, trial.chosen.dim
+    if trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen):
+        return ""
+    need = rules.FEWEST_EACH * (dim + 1)
+    return "" if N >= need else f"{N} samples are too few for a set of dimension {dim} in {n} coordinates: give at least {need}."
+
+
+def flattened(M: LearnedSet, data: Samples) -> str:
+    """Directions that were left out though the samples vary there by more than the noise of the set."""
+    noise = M.info["noise"]
+    if data.flat <= 1e-6 * data.unit or (noise is not None and data.flat <= 5 * noise * math.sqrt(len(data.center))):
+        return ""
+    return (
+        f"The samples vary by {data.flat:.2g} across the affine subspace that was found, beside {data.unit:.2g} along it. That "
+        f"was taken for noise. If those directions matter, rescale the coordinates to similar spread before fitting."
+    )
+
+
+def without_structure(M: LearnedSet, trial: Trial) -> str:
+    """A cloud that fills the space and does not end."""
+    if not trial.chosen.region or (trial.chosen.sharp and M.info["title"] != "everything") or trial.n < len(trial.data.center):
+        return ""
+    return (
+        "No structure was found: the samples fill all dimensions and thin out without a sharp boundary. If they lie on a set "
+        "with noise, the noise is too large for it, or the samples are too few. Do not rely on this set as a constraint."
+    )
+
+
+def noisy(M: LearnedSet, data: Samples, exact: bool) -> str:
+    """Noise that is not small beside the reach."""
+    noise, reach, codim = M.info["noise"], M.info["reach"], max(data.frame.shape[1] - M.info["dimension"], 1)
+    if exact or noise is None or reach is None or noise * math.sqrt(codim) <= rules.QUARTER * reach:
+        return ""
+    return (
+        f"The noise ({noise:.2g} per coordinate) is not small beside the reach of the set ({reach:.2g}): it may have been "
+        f"smoothed or closed up there. Give less noisy samples, or check projections against samples that you trust."
+    )
+
+
+def thick(trial: Trial) -> str:
+    """A set of more dimensions than the samples look like, or could have shown."""
+    if trial.chosen.dim > trial.tangent.tested and trial.chosen.dim > 1:
+        return (
+            f"The set that was found has dimension {trial.chosen.dim}, but the samples are too few to see whether it has fewer: "
+            f"near each of them only dimensions up to {trial.tangent.tested} could be told. Give more samples."
+        )
+    if trial.chosen.dim <= trial.dim or trial.chosen.sharp is False:
+        return ""
+    return (
+        f"The set that was found has dimension {trial.chosen.dim}, but near each of them the samples look like a set of "
+        f"dimension {trial.dim}. Equations that were not found may be missing: give more samples, or method='local'."
+    )
+
+
+def past_the_samples(M: LearnedSet) -> str:
+    """A set that goes on where no samples are."""
+    share = M.info["landings"]["beyond"]
+    if share <= rules.BEYOND:
+        return ""
+    return (
+        f"The set goes on where there are no samples: {share:.0%} of displaced samples (by {LAW:g} of its size) are projected to "
+        f"points farther from every sample than the samples are from each other. If it should end there, write support='sampled'."
+    )
+
+
+def hole(M: LearnedSet, data: Samples) -> str:
+    """A ball inside the region that is emptier of samples than chance allows.
+
+    Of N uniform samples a ball that holds a share q of the volume is empty with probability e^(-N q), and there are about 1 / q
+    of them. The density is that of the samples' own tenth neighbours, so that it may vary.
+    """
+    n, N = data.w.shape[1], len(data.w)
+    if n > 3 or N < 4 * LOCAL:
+        return ""
+    low, high = data.w.amin(0), data.w.amax(0)
+    probes = low + (high - low) * torch.rand(4_000, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    probes = probes[M.leaves(data.lift(probes))]
+    if not len(probes):
+        return ""
+    away, nearest = (torch.from_numpy(t) for t in kd_tree(data.w).query(probes.numpy()))
+    usual = neighbours(data.w, min(LOCAL + 1, N))[1][:, -1]
+    expected = LOCAL * (away / usual[nearest]) ** n * 0.5  # at the rim half of a ball is empty anyway
+    worst = int(expected.argmax())
+    if float(expected[worst]) <= math.log(N) + rules.CROWDED:
+        return ""
+    where = ", ".join(f"{v:.3g}" for v in data.lift(probes[worst : worst + 1])[0].tolist())
+    return (
+        f"The region holds an empty ball of radius {float(away[worst]) * data.unit:.2g} around ({where}), where chance alone "
+        f"would leave samples: the true set may have a hole or a bay there that was not found. Give more samples."
+    )

@@ -1,0 +1,120 @@
+"""Which samples belong: polynomials that most agree on, neighbours that most lie among, and what hangs together by itself."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .graphs import neighbours, off_graphs
+from .polynomials import Monomials
+from .rules import CROWD, FEW_DROPPED, FLAT_ENOUGH, ISOLATED, MOST_DROPPED, NEIGHBOURS, OFF, ROUGH, SMALL, TOGETHER
+from .samples import Samples
+from .vanishing import EXACT, consensus, residual, spectrum
+
+
+def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator) -> None:
+    """Leave out the samples that most others disagree with, and note how many and why.
+
+    First by polynomials; where these find nobody, and in regions, by neighbours. Samples that form a set of their own are no
+    outliers: they stay.
+    """
+    n = data.w.shape[1]
+    tests, settled = [], False
+    if top >= 2:
+        agree, settled = agreeing(data.w, data.scale, top, generator)
+        tests.append((lambda: agree, "equations that the others satisfy do not hold there"))
+    if not settled and dim < n and dim <= FLAT_ENOUGH and len(data.w) > 10 * CROWD * Monomials.count(dim, 2):
+        tests.append((lambda: among_neighbours(data.w, dim), "they lie off the surface through their neighbours"))
+    if dim == n and n in (2, 3):
+        tests.append((lambda: not_isolated(data.w), "they are isolated: their neighbours lie much closer together"))
+    for test, why in tests:
+        keep = test()
+        lost = int((~keep).sum())
+        if not lost:
+            continue
+        if hangs_together(data.w[~keep], min(dim, n - 1)):
+            data.doubts.append(
+                f"{lost} of {len(keep)} samples do not satisfy what the others do, but hang together: they were kept. The set "
+                f"may have a part that few samples show; give more samples of it, or leave these out."
+            )
+            continue
+        data.keep(keep)
+        data.notes.append(f"{lost} samples dropped: {why}")
+        if lost > MOST_DROPPED * len(keep):
+            data.doubts.append(f"{lost} of {len(keep)} samples were dropped as outliers. Look at them: M.info['dropped'].")
+        if dim < n:
+            return
+
+
+def agreeing(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> tuple[Tensor, bool]:
+    """Rows that belong, (N,), by the first degree at which most samples agree on equations while some refuse;
+    and whether these equations are exact, which settles the matter."""
+    everything = torch.ones(len(w), dtype=torch.bool)
+    best, mask, calm = 1.0, everything, False
+    for degree in range(2, min(top, 6) + 1):
+        count = Monomials.count(w.shape[1], degree)
+        if count > SMALL and (calm or degree > 4):
+            break
+        s = spectrum(w, degree, scale)
+        before = s.gaps(0.3)[0] if s.gaps(0.3) else (0, 1.0)
+        quiet = False
+        if before[0]:
+            e = residual(s.take(before[0]), w)
+            quiet = float(e.max()) <= 6 * float(e[e <= e.median()].square().mean().sqrt()) + 1e-10
+        calm = calm or quiet
+        # equations may hold for a few outliers by chance, or badly for all: quiet is not enough, but asking again costs time
+        if quiet and (20 < before[1] < EXACT or len(s.tau) > 120):
+            return (everything if before[1] > 20 else mask), False
+        found = consensus(w, degree, scale, (), generator)
+        after = spectrum(w[found], degree, scale).gaps(0.3) if 0 < int((~found).sum()) <= 0.3 * len(w) else []
+        if not after or (calm and after[0][1] <= EXACT):
+            if quiet and before[1] >= EXACT:
+                return mask, True
+            continue
+        more = after[0][1] > EXACT and after[0][0] > before[0]
+        if more or (after[0][1] > 3 * before[1] and after[0][1] > 5 * best):
+            best, mask = after[0][1], found
+        if best > EXACT:
+            break
+    return mask, best > EXACT
+
+
+def among_neighbours(w: Tensor, dim: int) -> Tensor:
+    """Rows whose distance from the quadratic graph through their neighbours, not themselves, is like that of the neighbours.
+
+    Not like: OFF times the median of theirs, and more than half their spacing. Nothing is dropped where that is every tenth: then
+    the graphs do not describe the set.
+    """
+    near, far = neighbours(w, CROWD * Monomials.count(dim, 2) + 1)
+    near, spacing = near[:, 1:], far[:, 1]
+    off = off_graphs(w, near, dim)
+    if float(off.median()) > ROUGH * float(far[:, -1].median()):
+        return torch.ones_like(off, dtype=torch.bool)
+    usual, apart = off[near].median(1).values, spacing[near].median(1).values
+    return _few(~((off > OFF * usual) & (off > 0.5 * apart)))
+
+
+def not_isolated(w: Tensor) -> Tensor:
+    """Rows whose fifth neighbour is not ISOLATED times as far away as that of the samples around them.
+
+    Around them: a tenth of the twenty nearest have it as near. Outliers are neighbours of each other, but the set is not far.
+    """
+    near, far = neighbours(w, min(4 * NEIGHBOURS, len(w) - 1) + 1)
+    reach = far[:, min(NEIGHBOURS, len(w) - 1)]
+    return _few(reach <= ISOLATED * reach[near[:, 1:]].quantile(0.1, dim=1))
+
+
+def _few(keep: Tensor) -> Tensor:
+    return keep if float((~keep).double().mean()) <= FEW_DROPPED else torch.ones_like(keep)
+
+
+def hangs_together(w: Tensor, dim: int) -> bool:
+    """Whether samples form a set of that dimension by themselves: they lie on the graphs through their neighbours.
+
+    On: nearer than a fifth of the neighbours' distance, by the median. Of points anywhere it is about half, or more.
+    """
+    k = 2 * Monomials.count(dim, 2) + 1
+    if not dim or len(w) < 2 * k:
+        return False
+    near, far = neighbours(w, k)
+    return float((off_graphs(w, near[:, 1:], dim) / far[:, 1:].median(1).values.clamp(min=1e-300)).median()) < TOGETHER

@@ -1,0 +1,169 @@
+"""Every rule by which `fit` chooses, and every number in them.
+
+SIGMAS: displacement of held-out samples before they are projected. Halved, rounding and noise hide the dimension; doubled,
+  curvature does.
+ABOVE_NOISE: least displacement in standard deviations of the noise. Halved, noise is taken for thickness; doubled, curvature
+  hides the dimension.
+SLACK - 1: risks that count as equal. Halved, the simpler of two equals loses by chance; doubled, a set passes that has one
+  dimension of twenty too many.
+GAIN: dimensions that a thinner set must save. Halved, curves through a region win by chance; doubled, noisy equations lose.
+NOISY: noise that a manifold may have, of the samples' standard deviation per coordinate. Halved, noise of 0.1 makes regions;
+  doubled, normal clouds (0.7) become spheres.
+SHELL, SPARSE: the outermost share of the volume, and how dense it must be for a sharp boundary. Halved, normal clouds get
+  boundaries; doubled, balls with noise lose theirs.
+OFF: distance of an outlier from its neighbours' graph, in medians. Halved, tails of normal noise are dropped; doubled, outliers
+  near the set stay.
+ISOLATED: distance of an outlier's neighbours, in those of their neighbours. Halved, corners of regions are dropped; doubled,
+  outliers near the region stay.
+ROUGH: distance from the neighbours' graphs, of their radius, above which these do not describe the set. Halved, outliers of
+  noisy sets stay; doubled, samples of sets of many dimensions are dropped.
+TOGETHER: distance of samples from the graphs through their neighbours, of the neighbours' distance, below which they form a set
+  of their own. Halved, parts with few samples are lost; doubled, clouds of outliers are kept.
+FEW_DROPPED: share of outliers above which a test is not believed. MOST_DROPPED: above which the user is asked to look. Halved,
+  real outliers stay; doubled, parts of the set are lost.
+CROWDED: how much emptier than chance a ball must be to be a hole (log of the odds). Halved, chance makes holes; doubled, holes
+  are missed.
+QUARTER: noise, of the reach, above which the answer is doubtful. Halved, good fits are doubted; doubled, bad ones are not.
+BEYOND: share of projections far from all samples that is worth a warning. Halved, chance is; doubled, spurious parts are not.
+
+The numbers are not derived. SIGMAS, SLACK, GAIN, SHELL and SPARSE were tuned on the sets of benchmarks/auto.py and the tests; the
+others were set by reasoning and a few trials. What is said of halving and doubling is what is expected: no sweep has measured it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .trial import Candidate, Trial
+
+SIGMAS = (0.03, 0.1)  # of the set's size
+ABOVE_NOISE = (1.5, 3.0)
+MOST_SIGMA = 0.3
+SLACK = 1.05
+GAIN = 0.5
+NOISY = 0.4
+SHELL, SPARSE = 0.2, 1 / 3
+OFF = 6.0
+ISOLATED, NEIGHBOURS = 3.0, 5
+ROUGH = 0.1
+TOGETHER = 0.2
+CROWD = 4  # neighbours for every coefficient of a graph
+FLAT_ENOUGH = 3  # dimensions: in more, neighbours are too far away for a graph through them to tell an outlier
+FEW_DROPPED, MOST_DROPPED = 0.1, 0.1
+SMALL = 60  # monomials for which a search for outliers is cheap
+CROWDED = 7.0
+QUARTER = 0.25
+BEYOND = 0.05
+FEWEST_EACH = 10  # samples for every dimension and one more
+ROUND = 1e-7  # of the size: held-out samples that are nearer satisfy equations exactly
+TOUCH = 1e-9  # of the size: nearer is equal
+JUDGES = 1_000  # held-out samples
+THICK = 1e-7  # a set that is flatter than this is flat
+
+
+def choose(trial: Trial) -> Candidate:
+    """The best set without volume, the best region, and the better of the two."""
+    sound = [c for c in trial.candidates if c.rest is not None]
+    if not sound:
+        raise ValueError(trial.why_nothing_fits())
+    thin, solid = [c for c in sound if not c.region], [c for c in sound if c.region]
+    if not thin or not solid:
+        return thinnest(trial, thin) if thin else tightest(trial, solid)
+    curve, region = thinnest(trial, thin), tightest(trial, solid)
+    return curve if beats_region(trial, curve, region) else region
+
+
+def beats_region(trial: Trial, curve: Candidate, region: Candidate) -> bool:
+    """Whether a set without volume explains the samples better than a region: it is exact, or it saves half a dimension.
+
+    Noise inflates the risk of the thin set by codim (noise / sigma)^2, which the difference between two sigmas does not hold. By
+    that difference any curve saves a dimension, also one through a solid disk. So it counts only where the samples look like a
+    set of that dimension, where what they leave of it is small, and where the region does not end sharply, as a solid one does.
+    """
+    if is_exact(trial, curve) or curve.score()[0] < region.score()[0] - GAIN:
+        return True
+    like_noise = curve.noise(trial) <= NOISY * trial.data.unit / math.sqrt(trial.n)
+    saves = trial.slope(region) - trial.slope(curve) > GAIN
+    return curve.dim == trial.dim and like_noise and saves and not is_sharp(trial, region)
+
+
+def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
+    """Low risk at both sigmas; of those the nearest to the held-out samples; of equals the simplest.
+
+    Exact equations are no accident: where samples crowd, a thinner set that is not quite theirs may denoise them better from
+    afar, but only one that does so from near and far beats them.
+    """
+    for k in range(len(SIGMAS)):
+        best = min(thin, key=lambda c: c.score()[k])
+        safe = [c for c in thin if is_exact(trial, c) and k and c.score()[0] < best.score()[0]]
+        thin = [c for c in thin if c.score()[k] <= SLACK * best.score()[k] or tie(c.risk[k], best.risk[k]) or c in safe]
+    best = min(thin, key=lambda c: float(depth(trial, c).mean()))
+    return min([c for c in thin if tie(depth(trial, c), depth(trial, best))], key=lambda c: c.cost)
+
+
+def tightest(trial: Trial, regions: list[Candidate]) -> Candidate:
+    """The region that differs least from the true one, of equals the simplest.
+
+    Risk would not do: a set that is too small denoises better than the right one. With S a candidate, T the truth and V its
+    volume, vol(S \\ T) + vol(T \\ S) = vol(S) - V + 2 V P(y not in S). V is the least vol(S) / P(y in S): exact for S in T.
+    """
+    loss = {c: (c.inside_probes(), c.missed_samples(trial)) for c in regions}
+    V = min(float(inside.mean() / (1 - missed.mean()).clamp(min=1e-3)) for inside, missed in loss.values())
+
+    def value(c: Candidate) -> float:
+        return float(loss[c][0].mean() + 2 * V * loss[c][1].mean())
+
+    best = min(regions, key=value)
+
+    def error(c: Candidate) -> float:
+        a, b = loss[c][0] - loss[best][0], loss[c][1] - loss[best][1]
+        rare = float(b.var()) + 1 / len(b)  # none missed of a few hundred does not mean that none ever is
+        return math.hypot(float(a.std()) / math.sqrt(len(a)), 2 * V * math.sqrt(rare / len(b)))
+
+    return min([c for c in regions if value(c) - value(best) <= 3 * error(c)], key=lambda c: c.cost)
+
+
+def is_sharp(trial: Trial, c: Candidate) -> bool:
+    """Whether the outermost fifth of the region's volume is at least a third as dense with samples as all of it.
+
+    That fifth is what leaves the region when it is stretched about the middle of the samples. A normal distribution has 0.1
+    to 0.3 there, whatever part of it the region holds. All samples say so, and the held-out ones, which it was not fitted to,
+    but for one.
+    """
+    M, w, held = c.build(trial.train), trial.data.w, len(trial.data.w) - len(trial.train)
+    inside = M.leaves(trial.data.lift(w))
+    outer = inside & ~M.leaves(trial.data.lift(w.mean(0) + (w - w.mean(0)) / (1 - SHELL) ** (1 / w.shape[1])))
+    dense = outer.double() - SHELL * SPARSE * inside.double()
+    return float(dense.sum()) >= 0 and float(dense[:held].sum()) >= -1
+
+
+def is_exact(trial: Trial, c: Candidate) -> bool:
+    """Equations that samples they were not fitted to satisfy, to the rounding of float32."""
+    assert c.rest is not None
+    return not c.region and float(c.rest.median()) <= (ROUND * trial.data.fine * trial.data.unit) ** 2
+
+
+def is_perfect(trial: Trial, c: Candidate) -> bool:
+    """Exact, and of no more dimensions than the samples look like."""
+    return c.rest is not None and is_exact(trial, c) and c.score()[0] <= 1.15 * max(trial.dim, 1)
+
+
+def depth(trial: Trial, c: Candidate) -> Tensor:
+    """log of the squared distance of every held-out sample; what is at rounding is equal."""
+    assert c.rest is not None
+    return (c.rest + (TOUCH * trial.data.unit) ** 2).log()
+
+
+def tie(a: Tensor, b: Tensor) -> bool:
+    """Whether a's mean exceeds b's by less than two standard errors of their paired difference."""
+    d = a - b
+    return float(d.mean()) <= 2 * float(d.std()) / math.sqrt(len(d))
+
+
+def sigmas(size: float, noise: float) -> list[float]:
+    """Displacements of held-out samples: shares of the size, but above the noise."""
+    return [max(s * size, min(a * noise, MOST_SIGMA * size)) for s, a in zip(SIGMAS, ABOVE_NOISE, strict=True)]

@@ -1,0 +1,237 @@
+"""`Trial`: candidates, each fitted to the training samples and judged on the others with the same noise."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from . import rules
+from .base import LearnedSet
+from .heat import Heat
+from .hull import Hull
+from .local import Local
+from .plans import Plan, build, highest, ladder, regions
+from .polynomials import Monomials
+from .samples import Samples
+from .tangents import Tangent
+from .within import Within
+
+PROBES = 5_000  # random points that measure volumes
+GRAPHS = ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10))  # degree, and neighbours for every coefficient
+SMOOTHER = (2, 100)  # where there is noise
+
+
+@dataclass(eq=False)
+class Candidate:
+    """One way to fit; judged by what it does to held-out samples y."""
+
+    method: str
+    title: str
+    cost: tuple
+    build: Callable[[Tensor], LearnedSet]
+    dim: int
+    plan: Plan | None = None  # of polynomials
+    region: bool = False  # full-dimensional
+    risk: tuple[Tensor, ...] = ()  # |P(y + sigma n) - y|^2 / sigma^2 per sample, for each sigma
+    rest: Tensor | None = None  # |P(y) - y|^2 per sample
+    covered: Tensor | None = None  # regions: which probes lie inside
+    missed: Tensor | None = None  # inequalities: which held-out samples lie outside; else those that move
+    sharp: bool = True  # regions: whether samples end at the boundary, rather than thin out
+    seconds: float = 0.0
+    failure: str = ""
+
+    def score(self) -> tuple[float, ...]:
+        """The mean of every risk, in the order in which candidates are compared."""
+        return tuple(float(r.mean()) for r in self.risk)
+
+    def noise(self, trial: Trial) -> float:
+        """Standard deviation per coordinate across the set, from held-out samples."""
+        assert self.rest is not None
+        return math.sqrt(float(self.rest.mean()) / max(trial.n - self.dim, 1))
+
+    def inside_probes(self) -> Tensor:
+        """1 for probes inside."""
+        assert self.covered is not None
+        return self.covered.double()
+
+    def missed_samples(self, trial: Trial) -> Tensor:
+        """1 for held-out samples outside."""
+        assert self.rest is not None
+        outside = self.rest > (rules.TOUCH * trial.data.unit) ** 2 if self.missed is None else self.missed
+        return outside.double()
+
+    def line(self, chosen: bool) -> dict:
+        """What is told of it in `info`."""
+        return {
+            "method": self.method,
+            "title": self.title,
+            "dimension": self.dim,
+            "risk": [round(r, 5) for r in self.score()],
+            "residual": math.sqrt(float(self.rest.mean())) if self.rest is not None else None,
+            "seconds": round(self.seconds, 2),
+            "failure": self.failure,
+            "chosen": chosen,
+        }
+
+
+class Trial:
+    """The samples, what is held out of them, and the candidates so far."""
+
+    def __init__(self, data: Samples, tangent: Tangent, generator: torch.Generator):
+        self.data, self.n, N = data, data.w.shape[1], len(data.w)
+        self.dim, self.tangent = tangent.dim, tangent
+        held = min(max(N // 5, 10), rules.JUDGES)
+        self.train, val = data.w[held:], data.w[:held]
+        self.y = data.lift(val)
+        self.sigmas = [s * data.unit for s in rules.sigmas(data.fine, tangent.noise)]
+        self.shift = torch.randn(len(self.sigmas), *self.y.shape, generator=generator, dtype=torch.float64)
+        self.generator = generator
+        u = 2 * torch.rand(PROBES, self.n, generator=generator, dtype=torch.float64) - 1
+        self.probes = data.lift(1.1 * u * data.scale)
+        self.candidates: list[Candidate] = []
+        self.chosen: Candidate
+
+    def run(self, method: str, support: str) -> Trial:
+        """Try every candidate of the method, cheap ones first, and choose."""
+        for c in self.worth_trying(method):
+            self.judge(c)
+        self.spare_outliers()
+        self.chosen = rules.choose(self)
+        if self.chosen.region and not rules.is_sharp(self, self.chosen):
+            self.chosen.sharp = False
+            if support == "closure" and method != "hull":
+                self.chosen = self.polynomial(Plan())
+                self.judge(self.chosen)
+        if support == "sampled" and self.chosen.plan is not None and not self.chosen.region:
+            self.restrict(self.chosen.plan)
+        return self
+
+    def worth_trying(self, method: str) -> Iterator[Candidate]:
+        """Candidates one after the other; what was judged before decides what still is worth the time."""
+        if method in ("auto", "algebraic") and self.n > 1:
+            for plan in ladder(self.train, self.data.scale, self.n - self.dim, highest(self.n, len(self.train))):
+                yield self.polynomial(plan)
+                if rules.is_perfect(self, self.candidates[-1]):
+                    return
+        if method in ("auto", "local"):
+            yield from self.graphs()
+        if method in ("auto", "heat"):
+            yield Candidate("heat", "mean of the samples under a heat kernel", (9,), self.heat, self.dim)
+        thin = any(c.risk and c.method != "heat" and c.score()[0] < max(0.9 * self.n, self.n - 0.5) for c in self.candidates)
+        if method in ("auto", "algebraic") and not thin:
+            yield from map(self.polynomial, regions(self.n, len(self.train), Plan()))
+        if method == "hull" or (method in ("auto", "algebraic") and not thin and self.n in (2, 3)):
+            yield Candidate("hull", "convex hull", (1, 0, 1.5), lambda w: self._embed(Hull.fit(w)), self.n, region=True)
+
+    def distance(self) -> float:
+        """Of the held-out samples from the chosen set, by their median; inf for a region without sharp boundary."""
+        if self.chosen.rest is None or (self.chosen.region and not self.chosen.sharp):
+            return math.inf
+        return math.sqrt(float(self.chosen.rest.median()))
+
+    def slope(self, c: Candidate) -> float:
+        """The dimension without what noise adds to the risk: risk sigma^2 grows by dim (b^2 - a^2) from sigma a to sigma b."""
+        (near, far), (a, b) = c.score(), self.sigmas
+        return (far * b**2 - near * a**2) / (b**2 - a**2)
+
+    def why_nothing_fits(self) -> str:
+        """The words of the error."""
+        full = self.dim == self.n and not self.candidates
+        none = "they fill all dimensions; use method='algebraic'" if full else "too few samples for any method"
+        reasons = "; ".join(f"{c.title}: {c.failure}" for c in self.candidates) or none
+        return f"fit asked for samples of a set, but nothing fits these {len(self.data.w)}: {reasons}."
+
+    # --- candidates --------------------------------------------------------------------------------------
+    def polynomial(self, plan: Plan) -> Candidate:
+        """The candidate of a plan of polynomials."""
+        dim, solid = self.n - plan.codim, not plan.steps
+        return Candidate("algebraic", str(plan), (1, *plan.cost), lambda w: build(self.data, w, plan), dim, plan, solid)
+
+    def graphs(self) -> list[Candidate]:
+        """Candidates of moving least squares: two degrees, several sizes of neighbourhoods."""
+        found, noisy = [], self.tangent.noise > 0.3 * rules.SIGMAS[0] * self.data.fine
+        for degree, factor in (*GRAPHS, *([SMOOTHER] if noisy else [])):
+            k = factor * Monomials.count(self.dim, degree)
+            if 0 < self.dim < self.n and k <= min(len(self.train) // 4, 600):
+                title = f"moving least squares of degree {degree} over {k} neighbours, dimension {self.dim}"
+                found.append(Candidate("local", title, (5, degree, -factor), self._local(k, degree), self.dim))
+        return found
+
+    def _local(self, k: int, degree: int) -> Callable[[Tensor], LearnedSet]:
+        return lambda w: self._embed(Local.fit(w, (w.shape[1],), self.dim, k, degree))
+
+    def heat(self, w: Tensor) -> LearnedSet:
+        """A heat kernel fitted to w, in the coordinates of the samples."""
+        return self._embed(Heat.fit(w, (w.shape[1],), torch.Generator().manual_seed(0)))
+
+    def _embed(self, M: LearnedSet) -> LearnedSet:
+        return Within(M, self.data.shape, self.data.center, self.data.frame, self.data.unit)
+
+    # --- judgement ---------------------------------------------------------------------------------------
+    def judge(self, c: Candidate) -> None:
+        """Fit a candidate to the training samples and measure it on the others. One that cannot be fitted says why."""
+        start = time.perf_counter()
+        self.candidates.append(c)
+        try:
+            self._measure(c, c.build(self.train))
+        except (ValueError, RuntimeError) as error:
+            c.failure = str(error)
+        if c.rest is not None and not all(bool(torch.isfinite(t).all()) for t in (*c.risk, c.rest)):
+            c.rest, c.risk, c.failure = None, (), "not finite"
+        c.seconds = time.perf_counter() - start
+
+    @torch.no_grad()
+    def _measure(self, c: Candidate, M: LearnedSet) -> None:
+        moved = [M.foot(self.y + s * e) for s, e in zip(self.sigmas, self.shift, strict=True)]
+        c.risk = tuple(_squares(m - self.y) / s**2 for s, m in zip(self.sigmas, moved, strict=True))
+        c.rest = _squares(M.foot(self.y) - self.y)
+        if c.region:
+            c.covered = M.leaves(self.probes)
+
+    def spare_outliers(self) -> None:
+        """Held-out samples that no candidate comes near would only add noise to the comparison."""
+        sound = [c for c in self.candidates if c.rest is not None and not c.region]
+        if not sound:
+            return
+        best = min((c.rest for c in sound if c.rest is not None), key=lambda rest: float(rest.median()))
+        keep = best <= 100 * best.median() + (1e-3 * self.data.unit) ** 2
+        if int(keep.sum()) >= 0.9 * len(keep):  # more than that are no outliers, but part of the set
+            self.y, self.shift = self.y[keep], self.shift[:, keep]
+            for c in self.candidates:
+                if c.rest is not None:
+                    c.rest, c.risk = c.rest[keep], tuple(r[keep] for r in c.risk)
+
+    @torch.no_grad()
+    def restrict(self, plan: Plan) -> None:
+        """Add an inequality to the chosen equations where it cuts off more of them than of the samples.
+
+        Probes are noise projected on the equations, held-out samples are projected, too: what the equations leave of them is
+        noise, and says nothing about the boundary. Without inequality all of them are inside.
+        """
+        whole, data = self.chosen, self.data
+        M = whole.build(self.train)
+        noise = torch.randn(self.probes.shape, generator=self.generator, dtype=torch.float64) @ data.frame @ data.frame.mT
+        probes = M.foot(data.center + 2 * data.unit / math.sqrt(self.n) * noise)
+        feet = M.foot(self.y)
+        whole.covered, whole.missed = torch.ones(len(probes), dtype=torch.bool), torch.zeros(len(feet), dtype=torch.bool)
+        tried = [whole]
+        for p in regions(self.n, len(self.train), plan):
+            c = replace(self.polynomial(p), risk=whole.risk, rest=whole.rest)
+            self.candidates.append(c)
+            try:
+                inside = build(data, self.train, p)
+            except (ValueError, RuntimeError) as error:
+                c.failure, c.rest, c.risk = str(error), None, ()
+                continue
+            c.covered, c.missed = inside.satisfies(probes), ~inside.satisfies(feet)
+            tried.append(c)
+        self.chosen = rules.tightest(self, tried)
+
+
+def _squares(x: Tensor) -> Tensor:
+    return x.square().sum(1)

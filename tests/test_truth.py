@@ -1,0 +1,286 @@
+"""Fitted sets that tell the truth: every answer is right, or a warning says what is doubtful and what to do."""
+
+import math
+import warnings
+from functools import cache
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+import inbounds as ib
+from inbounds.learned.base import write
+from inbounds.learned.honesty import rank
+from inbounds.learned.local import Local
+from inbounds.learned.plans import STORED, Plan, build
+from inbounds.learned.samples import gather, prepare
+
+G = torch.Generator
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=G().manual_seed(seed))
+
+
+def uniform(*shape, seed=0):
+    return torch.rand(*shape, dtype=torch.float64, generator=G().manual_seed(seed))
+
+
+def fitted(x, *args, **options):
+    """The set and what it was warned of."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", ib.FitWarning)
+        M = ib.fit(x, *args, **options)
+    return M, " ".join(str(w.message) for w in said if w.category is ib.FitWarning)
+
+
+def circle(n, seed=0):
+    return normalize(normal(n, 2, seed=seed), dim=1)
+
+
+def trefoil(n, seed=0):
+    t = 2 * math.pi * uniform(n, seed=seed)
+    return torch.stack([t.sin() + 2 * (2 * t).sin(), t.cos() - 2 * (2 * t).cos(), -(3 * t).sin()], 1) / 3
+
+
+def with_values(n, values, seed=0):
+    """U diag(values) V^T with uniform U and V."""
+    U, V = torch.linalg.qr(normal(2, n, 3, 3, seed=seed))[0]
+    return U * torch.tensor(values, dtype=torch.float64) @ V.mT
+
+
+def on_values(x, values):
+    U, _, Vh = torch.linalg.svd(x)
+    return U * torch.tensor(values, dtype=torch.float64) @ Vh
+
+
+def ell(n, seed=0):
+    """Uniform in the square of side 2 without its upper right quarter."""
+    x = 2 * uniform(2 * n, 2, seed=seed)
+    return x[(x < 1).any(1)][:n]
+
+
+def disturbed(x, share, seed=7):
+    """The samples, the first of which lie anywhere in their bounding box."""
+    k = int(share * len(x))
+    low, high = x.amin(0), x.amax(0)
+    return torch.cat([low + (high - low) * uniform(k, x.shape[1], seed=seed), x[k:]])
+
+
+# --- 1: the dimension is that of the equations ------------------------------------------------------------------
+def test_essential_matrices_have_the_dimension_of_their_equations():
+    M, said = fitted(with_values(1000, (1, 1, 0)).flatten(1))
+    x = with_values(100, (1, 1, 0), seed=3) + 0.1 * normal(100, 3, 3, seed=4)
+    assert M.info["dimension"] == 5 and not said
+    assert float((M.project(x.flatten(1)) - on_values(x, (1, 1, 0)).flatten(1)).square().mean()) < 1e-20
+
+
+def test_too_few_essential_matrices_are_doubted():
+    M, said = fitted(with_values(200, (1, 1, 0)).flatten(1))
+    assert M.info["dimension"] == 5 or "too few" in said
+
+
+# --- 2: outliers -------------------------------------------------------------------------------------------------
+def test_outliers_around_a_knot_are_found_and_it_is_exact_all_the_same():
+    M, _ = fitted(disturbed(trefoil(1000), 0.05))
+    far = torch.cdist(disturbed(trefoil(1000), 0.05)[:50], trefoil(20_000, seed=2)).amin(1) > 0.02
+    missed = [k for k in range(50) if far[k] and k not in M.info["dropped"] and k not in M.info["spared"]]
+    assert not missed and not [k for k in M.info["dropped"] if k >= 50]
+    assert float(torch.cdist(M.project(trefoil(100, seed=1) + 0.02), trefoil(20_000, seed=2)).amin(1).max()) < 2e-3
+
+
+def test_outliers_of_a_region_are_found_for_the_most_part():
+    """Half of those that lie far outside: near an edge, where samples thin out anyway, they cannot all be told."""
+    x = disturbed(ell(1000), 0.05)
+    M, _ = fitted(x, "hull")
+    outside = (x[:50] > 1.25).all(1).nonzero()[:, 0].tolist()
+    unseen = set(outside) - set(M.info["dropped"]) - set(M.info["spared"])
+    assert len(outside) > 5 and len(unseen) <= 0.5 * len(outside)
+    assert len([k for k in M.info["dropped"] if k >= 50]) <= 0.01 * 1000
+
+
+# --- 3: noise ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("k", "sigma"), [(2, 0.1), pytest.param(3, 0.05, marks=pytest.mark.nightly)])
+def test_a_noisy_sphere_is_not_solid(k, sigma):
+    x = normalize(normal(500, k), dim=1)
+    M, said = fitted(x + sigma * normal(500, k, seed=1))
+    assert M.info["dimension"] == k - 1 and not said
+    assert float((M.project(x) - x).square().sum(1).mean()) < sigma**2 / 10
+
+
+def test_a_solid_ring_is_not_a_noisy_circle():
+    x = circle(600) * (0.25 + 0.75 * uniform(600, 1, seed=2)).sqrt()
+    assert fitted(x)[0].info["dimension"] == 2
+
+
+# --- 4 and 11: units ---------------------------------------------------------------------------------------------
+def test_units_of_one_axis_do_not_matter():
+    x = normalize(normal(600, 3), dim=1) * torch.tensor([1000.0, 1.0, 1.0], dtype=torch.float64)
+    M, _ = fitted(x)
+    assert M.info["dimension"] == 2 and float(M.distance(x).max()) < 1e-6
+
+
+def test_what_was_flattened_is_said():
+    x = torch.cat([1000 * uniform(200, 2), normal(200, 1, seed=1)], 1)
+    M, said = fitted(x)
+    if M.info["affine_dimension"] == 2:
+        assert "taken for noise" in said and any("x3" in note for note in M.info["notes"])
+    else:
+        assert M.info["affine_dimension"] == 3
+
+
+def test_poses_with_translations_of_tens():
+    x = ib.SE(3).sample(500, generator=G().manual_seed(0), dtype=torch.float64)
+    x[:, :3, 3] = 30 * normal(500, 3, seed=1)
+    M, said = fitted(x)
+    assert M.info["dimension"] == 6 and float(ib.SE(3).violation(M.project(x + 0.1 * normal(500, 4, 4, seed=2))).max()) < 1e-6
+    assert not said
+
+
+# --- 5: uneven samples -------------------------------------------------------------------------------------------
+def test_a_part_with_few_samples_is_kept_or_doubted():
+    x = torch.cat([circle(970), 0.5 * circle(30, seed=1) + torch.tensor([4.0, 0.0], dtype=torch.float64)])
+    M, said = fitted(x)
+    lost = [k for k in M.info["dropped"] if k >= 970]
+    assert said or (not lost and float(M.distance(x[970:]).max()) < 0.05)
+
+
+# --- 6: spurious parts -------------------------------------------------------------------------------------------
+def test_no_projection_lands_off_a_knot():
+    M, _ = fitted(trefoil(700))
+    x = trefoil(2000, seed=1) + 0.15 * normal(2000, 3, seed=2)
+    off = torch.cdist(M.project(x), trefoil(20_000, seed=3)).amin(1)
+    assert float(off[M.converged(x)].max()) < 5e-3
+
+
+# --- 7: few samples ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("values", [(1, 0, 0), (1, 1, 0)])
+def test_thirty_matrices_are_too_few(values):
+    assert "too few" in fitted(with_values(30, values).flatten(1))[1]
+
+
+def test_a_bay_that_the_hull_closes_is_found_or_doubted():
+    M, said = fitted(ell(300))
+    x = torch.tensor([[1.6, 1.6]], dtype=torch.float64)
+    assert float(M.distance(x)) > 0.3 or "hole or a bay" in said
+
+
+# --- 8: the sampled part -----------------------------------------------------------------------------------------
+def test_a_noisy_half_sphere_keeps_its_rim():
+    x = normalize(normal(1200, 3), dim=1)
+    x = torch.cat([x[:, :2], x[:, 2:].abs()], 1) + 0.003 * normal(1200, 3, seed=1)
+    M, _ = fitted(x, "algebraic", "sampled")
+    low = normalize(normal(200, 3, seed=2), dim=1)
+    low[:, 2] = -low[:, 2].abs()
+    assert float(M.project(low)[:, 2].min()) > -0.1
+
+
+# --- 9: local ----------------------------------------------------------------------------------------------------
+@cache
+def ellipse():
+    t = 2 * math.pi * uniform(300, 1)
+    return Local.fit(torch.cat([t.cos(), 0.6 * t.sin()], 1), (2,), 1, 15, 2)
+
+
+def test_second_derivatives_of_local_are_right():
+    x = (circle(5, seed=2) * 0.9).requires_grad_()
+    assert torch.autograd.gradgradcheck(ellipse().project, x, eps=1e-6, atol=1e-4, rtol=1e-3)
+
+
+def test_local_contains_what_it_projects():
+    M, t = ellipse(), 2 * math.pi * uniform(500, 1, seed=3)
+    p = M.project(torch.cat([t.cos(), 0.6 * t.sin()], 1) + 0.05 * normal(500, 2, seed=4))
+    assert bool(M.contains(p).all()) and not bool(M.contains(1.1 * p).any()) and M.thickness < 0.01
+
+
+@pytest.mark.nightly
+def test_a_fitted_sphere_in_onnxruntime(tmp_path):
+    import onnxruntime
+
+    M, path = fitted(normalize(normal(200, 3), dim=1))[0].float(), tmp_path / "set.onnx"
+    x = normal(6, 3, seed=1).float()
+    x[0], x[1] = 0.0, 1e6 * x[1]
+    batch = torch.export.Dim("batch", min=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(torch.nn.Sequential(M), (x,), path, dynamo=True, dynamic_shapes=[{0: batch}], verbose=False)
+    run = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    y = torch.as_tensor(run.run(None, {run.get_inputs()[0].name: x.numpy()})[0])
+    assert torch.allclose(y, M.project(x), atol=1e-5)
+
+
+# --- 10: converged -----------------------------------------------------------------------------------------------
+def test_converged_is_true_where_noisy_equations_are_right():
+    x = with_values(700, (1, 0, 0)).flatten(1)
+    M, _ = fitted(x + 0.003 * normal(700, 9, seed=1), "algebraic")
+    y = with_values(200, (1, 0, 0), seed=2).flatten(1) + 0.05 * normal(200, 9, seed=3)
+    assert M.info["dimension"] == 4 and float(M.converged(y).double().mean()) > 0.9
+
+
+# --- 12: files ---------------------------------------------------------------------------------------------------
+def changed(name):
+    M = fitted(normalize(normal(120, 3), dim=1), "algebraic")[0]
+    tensors = {k: t.clone() for k, t in M.tensors().items()}
+    if name == "coefficients":
+        tensors["C"] = normal(*tensors["C"].shape, seed=5)
+    if name == "zero frame":
+        tensors["frame"].zero_()
+    if name == "scaled frame":
+        tensors["frame"] *= 1.5
+    return M, tensors
+
+
+@pytest.mark.parametrize("name", ["coefficients", "zero frame", "scaled frame"])
+def test_files_whose_numbers_contradict_each_other_are_refused(name, tmp_path):
+    M, tensors = changed(name)
+    write(tmp_path / "set.safetensors", M.header(), tensors)
+    with pytest.raises(ValueError, match="damaged"):
+        ib.load(tmp_path / "set.safetensors")
+
+
+def test_a_report_prints_no_control_characters(capsys):
+    M = changed("nothing")[0]
+    M.info["text"] = "a\x1b[31mb\nc\x07"
+    M.report()
+    assert capsys.readouterr().out == "a?[31mb\nc?\n"
+
+
+# --- 13: resources -----------------------------------------------------------------------------------------------
+def test_what_is_stored_for_many_equations_is_bounded():
+    data = prepare(gather(normal(1500, 9), G().manual_seed(0)))
+    M = build(data, data.w, Plan(((2, 50),), 6))
+    assert M.W.numel() <= STORED and M.samples.shape[0] * 50 * 9 <= STORED
+
+
+def test_small_fits_run_on_one_thread_and_leave_the_number_as_it_was(monkeypatch):
+    before, used = torch.get_num_threads(), []
+    monkeypatch.setattr("inbounds.learned.trial.highest", lambda n, N: used.append(torch.get_num_threads()) or 2)
+    fitted(circle(40))
+    assert used and set(used) == {1} and torch.get_num_threads() == before
+
+
+# --- calibration -------------------------------------------------------------------------------------------------
+def test_the_bound_of_a_quantile_is_binomial():
+    """0.95^59 < 0.05 < 0.95^58: with 58 samples not even the largest bounds 95 % of all at a confidence of 95 %."""
+    assert rank(58, 0.95) is None and rank(59, 0.95) == 59
+    for m, q in ((100, 0.5), (300, 0.95)):
+        k = rank(m, q)
+        assert k is not None
+        below = torch.distributions.Binomial(m, torch.tensor(q, dtype=torch.float64))
+        mass = below.log_prob(torch.arange(k, dtype=torch.float64)).exp().cumsum(0)
+        assert float(mass[-1]) >= 0.95 > float(mass[-2])
+
+
+def test_calibration_bounds_the_distance_of_new_samples():
+    x = circle(1200) + 0.02 * normal(1200, 2, seed=1)
+    M, _ = fitted(x)
+    known = M.info["calibration"]
+    new = circle(3000, seed=5) + 0.02 * normal(3000, 2, seed=6)
+    assert known["samples"] == 120 and float((M.distance(new) <= known["within"]["0.95"]).double().mean()) >= 0.95
+    assert not set(M.info["spared"]) & set(M.info["dropped"]) and len(M.info["spared"]) == 120
+    assert "95 % of new samples lie within" in M.info["text"]
+
+
+def test_few_samples_give_no_bound():
+    M, _ = fitted(circle(300))
+    assert M.info["calibration"] is None and "no bound" in M.info["text"]
