@@ -326,7 +326,8 @@ def plain(x: Tensor, constraints: Constraints, start: Tensor) -> Ends:
 
 def pushes(w: Walk, rows: Tensor, p: int) -> Tensor:
     """`first_multipliers` of some rows, as lengths."""
-    return first_multipliers(*chosen(rows, w.x, w.y, w.c, w.J), p) * w.scale[rows]
+    x, y, c, J = chosen(rows, w.x, w.y, w.c, w.J)
+    return first_multipliers(x, y, c, J, p) * w.scale[rows]
 
 
 @dataclass(frozen=True)
