@@ -274,7 +274,7 @@ def dykstra(planes: Fn, cone: Fn, x: Tensor, dtype: torch.dtype) -> Tensor:
 def convex_case(name: str, ours: Make, n: int, rules, violation, x: Callable[[int], Tensor], batches, truth) -> Case:
     def layer(dtype: torch.dtype) -> Fn:
         if n > LARGE:
-            raise RuntimeError(f"left out, it takes minutes with {n} variables")
+            raise RuntimeError(f"left out, not tried with more than {LARGE} variables, got {n}")
         return cvxpy_layer(n, rules)
 
     peers: dict[str, Make] = {"cvxpylayers": layer}
@@ -480,7 +480,7 @@ def distances(y: Tensor, truth: Tensor, x: Tensor) -> Tensor:
 
 
 def ask_jax(faces: Linear, x: Tensor, rounds: int, slow: dict, ms: dict, points: dict, errors: dict) -> None:
-    """Adds what the peers in jax say. qpax is asked in float64 only: in float32 it does not converge."""
+    """Adds what the peers in jax say. qpax is asked in float64 only; float32 was not tried."""
     peers = [p for p in JAX_PEERS if p not in slow and (p != "qpax" or x.dtype == torch.float64)]
     out = in_jax(peers, faces, x, rounds)
     for peer in peers:
