@@ -274,7 +274,7 @@ def dykstra(planes: Fn, cone: Fn, x: Tensor, dtype: torch.dtype) -> Tensor:
 def convex_case(name: str, ours: Make, n: int, rules, violation, x: Callable[[int], Tensor], batches, truth) -> Case:
     def layer(dtype: torch.dtype) -> Fn:
         if n > LARGE:
-            raise RuntimeError(f"left out, it takes minutes with {n} variables")
+            raise RuntimeError(f"left out, not tried with more than {LARGE} variables, got {n}")
         return cvxpy_layer(n, rules)
 
     peers: dict[str, Make] = {"cvxpylayers": layer}
@@ -354,7 +354,6 @@ def cases() -> list[Case]:
     torus = Curved(lambda p: (square(p[..., :2]).sqrt() - 2) ** 2 + p[..., 2] ** 2 - 0.25)
     ball = lambda p: p / p.norm(dim=1, keepdim=True)  # noqa: E731
     simplex = lambda dtype: ib.CappedSimplex(20, 0.1).project  # noqa: E731
-    study = {"study": True}
     return [
         linear_case("10 variables, 30 faces", random_faces(10, 30, 0), must=small, cone=True),
         linear_case("DC3's size: 100 variables, 50 + 50", random_faces(100, 50, 50), must=dc3),
@@ -376,9 +375,9 @@ def cases() -> list[Case]:
         curved_case("six discs", Curved(ineq=discs), 2, 1.5, truth=nearest_disc, study=True, near=True),
         curved_case("ellipsoid and half-space", ellipsoid, 3, 2.0, count=2),
         curved_case("O(5) as 25 equations", Curved(orthogonal), 25, 1.0, truth=polar, count=25, batches=(256,)),
-        curved_case("2-link arm", arm(1.2, 0.5, 2.5), 2, 1.0, 0.5, count=6, batches=(256,), **study),
-        curved_case("6-link arm, near", arm(2.0, 3.0, 2.0), 6, 0.5, 0.5, count=14, near=True, **study),
-        curved_case("6-link arm, far", arm(2.0, 3.0, 2.0), 6, 2.0, 0.5, count=14, batches=(256,), **study),
+        curved_case("2-link arm", arm(1.2, 0.5, 2.5), 2, 1.0, 0.5, count=6, batches=(256,), study=True),
+        curved_case("6-link arm, near", arm(2.0, 3.0, 2.0), 6, 0.5, 0.5, count=14, near=True, study=True),
+        curved_case("6-link arm, far", arm(2.0, 3.0, 2.0), 6, 2.0, 0.5, count=14, batches=(256,), study=True),
         correlation(5, (256,)),
         correlation(20, (64,)),
         cone_and_planes(),
@@ -481,7 +480,7 @@ def distances(y: Tensor, truth: Tensor, x: Tensor) -> Tensor:
 
 
 def ask_jax(faces: Linear, x: Tensor, rounds: int, slow: dict, ms: dict, points: dict, errors: dict) -> None:
-    """Adds what the peers in jax say. qpax is asked in float64 only: in float32 it does not converge."""
+    """Adds what the peers in jax say. qpax is asked in float64 only; float32 was not tried."""
     peers = [p for p in JAX_PEERS if p not in slow and (p != "qpax" or x.dtype == torch.float64)]
     out = in_jax(peers, faces, x, rounds)
     for peer in peers:

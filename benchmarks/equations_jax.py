@@ -18,17 +18,17 @@ ENOUGH = 0.5  # seconds of a first call that is not repeated
 
 
 def qpax(A, b, E, f):
-    import jax.numpy as jnp
-    from jax import vmap
-    from qpax import solve_qp_primal
+    import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
+    from jax import vmap  # pyright: ignore[reportMissingImports]
+    from qpax import solve_qp_primal  # pyright: ignore[reportMissingImports]
 
     Q = jnp.eye(A.shape[1], dtype=A.dtype)
     return vmap(lambda x: solve_qp_primal(Q, -x, jnp.asarray(E), jnp.asarray(f), jnp.asarray(A), jnp.asarray(b)))
 
 
 def pinet(A, b, E, f, steps: int):
-    import jax.numpy as jnp
-    from pinet import AffineInequalityConstraint, EqualityConstraint, Project, ProjectionInstance
+    import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
+    from pinet import AffineInequalityConstraint, EqualityConstraint, Project, ProjectionInstance  # pyright: ignore[reportMissingImports]
 
     low = np.full_like(b, -np.inf)
     inner = AffineInequalityConstraint(*(jnp.asarray(t) for t in (A[None], low[None, :, None], b[None, :, None])))
@@ -45,12 +45,12 @@ def timed(run, x) -> tuple[float, np.ndarray]:
 
 
 def measured(peer: str, task) -> dict:
-    import jax
+    import jax  # pyright: ignore[reportMissingImports]
 
     jax.config.update("jax_enable_x64", bool(task["x"].dtype == np.float64))
-    parts = [task[k] for k in ("A", "b", "E", "f")]
+    A, b, E, f = (task[k] for k in ("A", "b", "E", "f"))
     name, _, steps = peer.partition(" ")
-    project = pinet(*parts, int(steps)) if name == "pinet" else qpax(*parts)
+    project = pinet(A, b, E, f, int(steps)) if name == "pinet" else qpax(A, b, E, f)
 
     def both(x):
         y, pull = jax.vjp(project, x)

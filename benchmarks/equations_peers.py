@@ -138,7 +138,7 @@ def in_jax(peers: list[str], case: Linear, x: Tensor, rounds: int) -> dict[str, 
         return {f"{peer}, error": np.array("not installed: make .venv-equations-jax/done") for peer in peers}
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "in.npz", Path(folder) / "out.npz"
-        parts = dict(zip("AbEf", (t.numpy() for t in case.to(x.dtype)), strict=True))
+        parts: dict[str, Any] = dict(zip("AbEf", (t.numpy() for t in case.to(x.dtype)), strict=True))
         np.savez(source, x=x.numpy(), peers=np.array(peers), rounds=np.array(rounds), **parts)
         command = [str(JAX), str(Path(__file__).with_name("equations_jax.py")), str(source), str(target)]
         done = subprocess.run(command, capture_output=True, text=True)
