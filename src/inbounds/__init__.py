@@ -58,6 +58,7 @@ __all__ = [
     "Ellipsoid",
     "Euclidean",
     "Exponential",
+    "FitWarning",
     "FixedTracePSD",
     "GroupExponential",
     "Halfspace",

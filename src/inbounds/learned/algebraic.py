@@ -60,7 +60,7 @@ class Algebraic(LearnedSet):
         tolerance: float = 1e-9,
     ):
         super().__init__(shape)
-        self.degree, self.inner, self.unit, self.tolerance = degree, inner, unit, tolerance
+        self.degree, self.inside_degree, self.unit, self.tolerance = degree, inner, unit, tolerance
         for name, t in zip(self.NAMES, (center, frame, scale, samples, C, tau, W, F), strict=True):
             self._constant(name, t.contiguous())
         n = frame.shape[1]
@@ -384,7 +384,7 @@ class Algebraic(LearnedSet):
         return {
             "shape": list(self.shape),
             "degree": self.degree,
-            "inner": self.inner,
+            "inner": self.inside_degree,
             "unit": self.unit,
             "tolerance": self.tolerance,
         }
@@ -396,7 +396,7 @@ class Algebraic(LearnedSet):
     def extra_repr(self):
         shape = self.shape[0] if len(self.shape) == 1 else self.shape
         parts = [f"{len(self._p)} equations of degree {self.degree}"] if len(self._p) else []
-        parts += [f"an inequality of degree {2 * self.inner}"] if len(self._f) else []
+        parts += [f"an inequality of degree {2 * self.inside_degree}"] if len(self._f) else []
         return f"{shape}, {' and '.join(parts) or 'affine'}, dim={self.dim}"
 
 

@@ -44,7 +44,7 @@ def describe(M: LearnedSet, data: Samples, trial: Trial | None, cloud: Cloud) ->
         "inequality": inequality(M) if isinstance(M, Algebraic) else "",
         "candidates": [c.line(c is chosen) for c in trial.candidates] if trial else [],
     }
-    convex = M.reach == math.inf or (isinstance(M, Algebraic) and not M.codim and M.inner <= 1)
+    convex = M.reach == math.inf or (isinstance(M, Algebraic) and not M.codim and M.inside_degree <= 1)
     info["reach"] = math.inf if convex else reach(M, data, info["noise"]) if dim < n else None
     info["verdict"] = _verdict(info, chosen)
     return info
@@ -151,7 +151,7 @@ def affine(data: Samples) -> list[str]:
 
 def inequality(M: Algebraic) -> str:
     """If it is a ball or an ellipsoid."""
-    if M.inner != 1:
+    if M.inside_degree != 1:
         return ""
     return "".join(f"{p} <= 0" for p in _readable(M, lambda w: M._f.values(w).square().sum(1, keepdim=True) - 1, 2))
 

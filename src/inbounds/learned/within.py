@@ -24,43 +24,43 @@ class Within(LearnedSet):
     def __init__(self, inner: LearnedSet, shape: tuple[int, ...], center: Tensor, frame: Tensor, unit: float = 1.0):
         super().__init__(shape)
         self.unit = float(unit)
-        self.inner, self.method, self.reach = inner, inner.method, inner.reach
+        self.part, self.method, self.reach = inner, inner.method, inner.reach
         self.thickness = self.unit * inner.thickness
         self._constant("center", center)
         self._constant("frame", frame)
 
     def foot(self, z, eps=EPS):
-        return self.center + self.unit * self.inner.foot(self._lower(z), eps) @ self.frame.mT
+        return self.center + self.unit * self.part.foot(self._lower(z), eps) @ self.frame.mT
 
     def _lower(self, z: Tensor) -> Tensor:
         return (z - self.center) @ self.frame / self.unit
 
     def trusted(self, z, y):
-        return self.inner.trusted(self._lower(z), self._lower(y))
+        return self.part.trusted(self._lower(z), self._lower(y))
 
     def draw(self, n, generator):
-        return self.center + self.unit * self.inner.draw(n, generator) @ self.frame.mT
+        return self.center + self.unit * self.part.draw(n, generator) @ self.frame.mT
 
     def known(self):
-        return self.center + self.unit * self.inner.known() @ self.frame.mT
+        return self.center + self.unit * self.part.known() @ self.frame.mT
 
     def leaves(self, z):
-        return self.inner.leaves(self._lower(z))
+        return self.part.leaves(self._lower(z))
 
     @property
     def dim(self) -> int:
         """The dimension of the set inside."""
-        return int(getattr(self.inner, "dim", self.frame.shape[1]))
+        return int(getattr(self.part, "dim", self.frame.shape[1]))
 
     def check(self) -> None:
         check_frame(self.frame)
-        self.inner.check()
+        self.part.check()
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"center": self.center, "frame": self.frame, **{f"inner.{k}": t for k, t in self.inner.tensors().items()}}
+        return {"center": self.center, "frame": self.frame, **{f"inner.{k}": t for k, t in self.part.tensors().items()}}
 
     def spec(self) -> dict[str, Any]:
-        return {"shape": list(self.shape), "inner": self.inner.method, "unit": self.unit, "of": self.inner.spec()}
+        return {"shape": list(self.shape), "inner": self.part.method, "unit": self.unit, "of": self.part.spec()}
 
     @classmethod
     def from_parts(cls, tensors, spec):
@@ -69,4 +69,4 @@ class Within(LearnedSet):
         return cls(inner, tuple(spec["shape"]), tensors["center"], tensors["frame"], spec["unit"])
 
     def extra_repr(self):
-        return f"{self.shape[0] if len(self.shape) == 1 else self.shape}, {self.inner!r}"
+        return f"{self.shape[0] if len(self.shape) == 1 else self.shape}, {self.part!r}"
