@@ -18,7 +18,9 @@ MADE = {
     "Affine([[1, 1, 1]], [1])": lambda: ib.Affine([[1, 1, 1]], [1]),
     "Ellipsoid([1, 2], center=[0, 1])": lambda: ib.Ellipsoid([1, 2], center=[0, 1]),
     "CappedSimplex(3, cap=[0.5, 0.5, 0.4])": lambda: ib.CappedSimplex(3, cap=[0.5, 0.5, 0.4]),
-    "BoxMinusBalls([0, 0], [4, 3], [[1.2, 1.9], [1.7, 1.1], [3, 0.45]], [0.6, 0.55, 0.6])": lambda: ib.BoxMinusBalls(*PLANE, *OVERLAP),
+    "BoxMinusBalls([0, 0], [4, 3], [[1.2, 1.9], [1.7, 1.1], [3, 0.45]], [0.6, 0.55, 0.6])": lambda: ib.BoxMinusBalls(
+        *PLANE, *OVERLAP
+    ),
     "Box(<20>, <20>)": lambda: ib.Box([0.0] * 20, [1.0] * 20),
     "Ball(2, radius=<32>)": lambda: ib.Ball(2, radius=torch.ones(32)),
     "Projection(Box([0], [1]))": lambda: ib.Projection(ib.Box([0], [1])),

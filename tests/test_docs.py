@@ -48,3 +48,48 @@ def test_every_link_leads_to_a_file(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if not target.startswith(("http://", "https://", "mailto:")):
             assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_site_lists_every_page():
+    import yaml
+
+    def pages(part):
+        return (
+            [part]
+            if isinstance(part, str)
+            else [p for v in (part.values() if isinstance(part, dict) else part) for p in pages(v)]
+        )
+
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    assert site["strict"] is True
+    listed = pages(site["nav"])
+    assert sorted(listed) == sorted(p.removeprefix("docs/") for p in PAGES if p.startswith("docs/"))
+
+
+def test_the_reference_has_every_public_name_and_an_example_of_each_of_the_first_ones():
+    from inbounds import data, learned, planning, theory, train
+
+    text = "\n".join((ROOT / p).read_text() for p in PAGES if p.startswith("docs/api/"))
+    entries = {m[1]: m[2] for m in re.finditer(r"^::: (\S+)\n(.*?)(?=^:::|^# |\Z)", text, re.M | re.S)}
+    for module in (ib, planning, train, data):
+        missing = {f"{module.__name__}.{n}" for n in module.__all__} - entries.keys()
+        assert not missing, missing
+    first = {f"inbounds.learned.{n}" for n in learned.__all__ if not hasattr(ib, n)}
+    first |= {
+        f"inbounds.theory.{n}" for n, f in vars(theory).items() if getattr(f, "__module__", "") == theory.__name__ and n[0] != "_"
+    }
+    assert first <= entries.keys(), first - entries.keys()
+    for name in ib.__all__:
+        assert f"ib.{name}" in "".join(snippets(entries[f"inbounds.{name}"])), name
+
+
+def test_the_measurements_of_the_choosing_page_are_the_stored_ones():
+    import json
+
+    titles = {"sphere": "sphere", "disk": "disk", "SO(3)": "so3", "protein": "protein", "flock": "flock"}
+    rows = ("proj-faa", "proj-iaa", "exp-faa", "exp-iaa", "wide-faa", "wide-iaa")
+    page = (ROOT / "docs" / "choosing.md").read_text()
+    for title, name in titles.items():
+        cells = {c["row"]: c for c in json.loads((ROOT / "results" / "table" / f"{name}.json").read_text())["cells"]}
+        told = [f"{c['mse']:.1e}, {c['seconds']:.0f} s" if (c := cells.get(row)) else "undefined" for row in rows]
+        assert f"| {title} | {cells['proj-faa']['steps']:,} | {' | '.join(told)} |" in page

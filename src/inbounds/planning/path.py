@@ -59,7 +59,12 @@ class Path:
         short, long = (float(v) for v in self.length.aminmax())
         count = "1 path" if n == 1 else f"{n} paths"
         length = f"{short:.4g}" if n == 1 else f"{short:.4g} to {long:.4g}"
-        told = {"certified": self.certified, "not arrived": ~self.reached, "colliding": ~self.free, "by the fallback": self.fallback}
+        told = {
+            "certified": self.certified,
+            "not arrived": ~self.reached,
+            "colliding": ~self.free,
+            "by the fallback": self.fallback,
+        }
         flags = ", ".join(f"{int(rows.sum())} {word}" for word, rows in told.items() if word == "certified" or bool(rows.any()))
         return (
             f"Path({count} of at most {int(bends.max()) + 1} points, {flags}; length {length}, "
