@@ -27,9 +27,8 @@ def main(steps: int = 60):
         losses.append(float(loss.detach()))
     W = layers[0].weight.detach().double()
     stretch = (net(x).norm(dim=-1) / x.norm(dim=-1) - 1).abs().max()
-    print(
-        f"loss {losses[0]:.2f} -> {losses[-1]:.2g}; |W^T W - I| {(W.mT @ W - torch.eye(WIDTH)).abs().max():.0e}, lengths off by {stretch:.0e}"
-    )
+    off = (W.mT @ W - torch.eye(WIDTH)).abs().max()
+    print(f"loss {losses[0]:.2f} -> {losses[-1]:.2g}; |W^T W - I| is {off:.0e}, lengths are off by {stretch:.0e}")
     return W, losses, float(stretch.detach())
 
 

@@ -16,9 +16,7 @@ def main(count: int = 50):
     clearance = world.clearance(path.points).min()  # of the centre from the true obstacles, whole segments
     shortest = pl.ShortestPaths(room).solve(path.points[:, 0], path.points[:, -1])[0]
     longer = (path.length / shortest).nan_to_num(1.0).mean()
-    print(
-        f"{int(path.certified.sum())} of {count} certified; the centre keeps {clearance:.4f} away; {longer:.4f} of the shortest length"
-    )
+    print(f"{int(path.certified.sum())} of {count} certified; clearance {clearance:.4f}; {longer:.4f} of the shortest length")
     return world, path, float(clearance), float(longer)
 
 

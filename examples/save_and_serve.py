@@ -1,4 +1,4 @@
-"""From a plain training loop to a server: weights in a safetensors file, the network in ONNX Runtime. Needs safetensors, onnxruntime."""
+"""From a plain training loop to a server: weights in a safetensors file, the network in ONNX Runtime."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Data-parallel training with two processes (gloo; nccl on GPUs): the gradient is that of the whole batch, sets need nothing special."""
+"""Data-parallel training with two processes (gloo; nccl on GPUs): the gradient is that of the whole batch."""
 
 import socket
 
@@ -25,8 +25,7 @@ def worker(rank, port, x, grads):
 
 
 def main():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as s:
         port = s.getsockname()[1]
     x, net = torch.randn(64, 6, generator=torch.Generator().manual_seed(1)), network()
     net(x)[..., 0].exp().mean().backward()

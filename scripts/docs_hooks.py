@@ -1,4 +1,4 @@
-"""What the site adds to docs/: the files outside of it that pages link to, as pages if they are text to read, else as they are."""
+"""What the site adds to docs/: the files outside of it that pages link to, code as pages, the rest as it is."""
 
 from __future__ import annotations
 

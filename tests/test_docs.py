@@ -1,4 +1,4 @@
-"""The pages: every Python snippet runs, in order, in the scope of its page; every link leads somewhere; the site lists every page."""
+"""The pages: every Python snippet runs, in order, in the scope of its page; every link leads to a file; the site lists all."""
 
 import re
 from pathlib import Path

@@ -18,7 +18,7 @@ RINGS = (0.25, 0.5, 0.75, 1.0)  # circles that shade a cap, as parts of its angl
 
 
 def svg(world: World, points: Tensor, clearance: Tensor) -> str | None:
-    """The obstacles and the paths (rows, k, n), colliding segments in red; None where there is no picture: beyond three dimensions."""
+    """The obstacles and the paths (rows, k, n), colliding segments in red; None for worlds that have no flat picture."""
     if isinstance(world, BoxWorld) and world.dim == 2:
         view, parts = _plane(world)
     elif isinstance(world, SphereWorld) and world.dim == 3:
