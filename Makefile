@@ -5,7 +5,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-beyond bench-equations bench-training lint clean
+.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-beyond bench-equations bench-training docs release-check lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -85,6 +85,16 @@ bench-equations: .venv-equations/done .venv-equations-jax/done  ## sets from equ
 bench-training: .venv/dev  ## a stack of ten models against plain loops, one thread; writes results/training.json
 	$(BIN)/python benchmarks/training.py
 
+.venv/docs: .venv/dev
+	$(PIP) -e ".[docs]"
+	@touch $@
+
+docs: .venv/docs  ## the documentation as a site in site/; a warning is an error
+	$(BIN)/python -m mkdocs build --strict
+
+release-check: .venv/dev  ## builds wheel and sdist, and tries both: the wheel in an empty venv with torch alone
+	$(BIN)/python scripts/release_check.py -- $(TORCH_INDEX) -c constraints.txt
+
 lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -92,4 +102,4 @@ lint: .venv/dev
 	$(BIN)/pyright -p pyright-strict.json
 
 clean:
-	rm -rf .venv .venv-peers .venv-equations .venv-equations-jax
+	rm -rf .venv .venv-peers .venv-equations .venv-equations-jax site dist

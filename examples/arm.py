@@ -1,7 +1,6 @@
-"""A robot arm with joint limits and an obstacle: joint angles from equations.
+"""A robot arm with joint limits and an obstacle: joint angles from equations. The goal is the context of one set for all goals.
 
-Three links reach for a goal. The hand must be on the goal, the joints within their limits, every joint outside a round obstacle.
-`Implicit` projects any angles on those that satisfy all of it; the goal is the context, so one set serves every goal.
+Three links reach for it: the hand on the goal, the joints within their limits, every joint outside a round obstacle.
 """
 
 import torch

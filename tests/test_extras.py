@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from base_install import SOURCE, base_install, run
-from test_readme import SNIPPETS, TEXT
+from test_docs import ROOT, snippets
 
 import inbounds as ib
 from inbounds.cli import COMMANDS, main
@@ -110,12 +110,9 @@ def test_every_command_says_what_to_install(base, tmp_path, monkeypatch):
 
 
 RUN_ALL = """
-import json, sys, torch
-head = "import torch, inbounds as ib; from torch import nn; from inbounds.train import *"
-errors = []
+import json, sys
+errors, scope = [], {}
 for snippet in json.loads(sys.argv[1]):
-    scope = {}
-    exec(head, scope)
     try:
         exec(snippet, scope)
         errors.append("")
@@ -125,15 +122,19 @@ print(json.dumps(errors))
 """
 
 
-def test_two_snippets_of_the_readme_need_the_lab_extra(base):
-    """The others run with torch alone; those two say how to get it."""
-    done = run(base, RUN_ALL, json.dumps(SNIPPETS))
+def test_two_of_the_first_snippets_need_the_lab_extra(base):
+    """The README's example and the other first steps run with torch alone; those two say how to get it."""
+    start = (ROOT / "docs" / "start.md").read_text()
+    first, steps = snippets((ROOT / "README.md").read_text()), snippets(start)
+    done = run(base, RUN_ALL, json.dumps([*first, *steps]))
     assert done.returncode == 0, done.stderr
-    failed = {n: error for n, error in enumerate(json.loads(done.stdout.splitlines()[-1])) if error}
-    assert {next(w for w in ("pl.Around", "ib.fit") if w in SNIPPETS[n]) for n in failed} == {"pl.Around", "ib.fit"}
+    errors = json.loads(done.stdout.splitlines()[-1])
+    assert errors[: len(first)] == [""] * len(first)
+    failed = {n: error for n, error in enumerate(errors[len(first) :]) if error}
+    assert {next(w for w in ("pl.Around", "ib.fit") if w in steps[n]) for n in failed} == {"pl.Around", "ib.fit"}
     assert len(failed) == 2 and all(HOW.format("lab") in error for error in failed.values())
-    for n, snippet in enumerate(SNIPPETS):
-        words = TEXT.split(snippet)[0].rsplit("\n\n", 1)[1]  # the paragraph that introduces it
+    for n, snippet in enumerate(steps):
+        words = start.split(snippet)[0].rsplit("\n\n", 1)[1]  # the paragraph that introduces it
         assert ("[lab]" in words) == (n in failed), words
 
 

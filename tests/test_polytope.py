@@ -281,7 +281,7 @@ def test_copies_and_state():
     M = ib.Polytope(*random_faces(4, 9), low=[-1.0] * 4)
     x = draw(5, 4)
     assert torch.equal(copy.deepcopy(M).project(x), M.project(x))
-    assert repr(M) == "Polytope(<9x4>, <9>, low=<4>)"
+    assert repr(M).startswith("Polytope(<9x4>, [") and repr(M).endswith("], low=[-1, -1, -1, -1])")
 
 
 WRONG = [

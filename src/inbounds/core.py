@@ -44,6 +44,7 @@ Batch = tuple[int, ...]  # the leading dims of a tensor of points
 Numbers = Any  # a number, nested lists of numbers, or a tensor
 HALF = (torch.float16, torch.bfloat16)
 LANDING = 2
+FEW = 12  # numbers of a parameter that repr writes out
 ACTIVE = 4 * LANDING
 
 
@@ -571,7 +572,7 @@ def check_size(who: str, *sizes: Any) -> None:
 
 
 def shown(name: str, value: Tensor, default: float | None = None) -> str:
-    """`, name=value` for repr; nothing for the default, the shape for a batch."""
+    """`, name=value` for repr; nothing for the default."""
     if looking(value) and value.numel() == 1:
         number = float(value.detach())
         return "" if number == default else f", {name}={number:g}"
@@ -579,8 +580,14 @@ def shown(name: str, value: Tensor, default: float | None = None) -> str:
 
 
 def sized(value: Tensor) -> str:
-    """The shape of a tensor, for repr."""
+    """A tensor for repr: its numbers in brackets if they are few, else its shape."""
+    if looking(value) and value.numel() <= FEW:
+        return _bracketed(value.detach().tolist())
     return f"<{'x'.join(map(str, value.shape))}>"
+
+
+def _bracketed(value: Any) -> str:
+    return f"[{', '.join(map(_bracketed, value))}]" if isinstance(value, list) else f"{value:g}"
 
 
 def working_dtype(like: Tensor) -> torch.dtype:

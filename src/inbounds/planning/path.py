@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from html import escape
 
 import torch
 from torch import Tensor
@@ -24,13 +25,14 @@ class Path:
     length: Tensor
     reached: Tensor  # (*batch,): ends at the target; for OneStep, which never quite gets there, near it
     fallback: Tensor  # (*batch,): where the planner gave up and another one took over
+    world: World | None = field(default=None, compare=False)  # where it was planned, for pictures
 
     @classmethod
     def of(cls, world: World, points: Tensor, reached: Tensor, fallback: Tensor | None = None) -> Path:
         """The path through these points, with its clearance and length."""
         points = points.double()
         fallback = torch.zeros_like(reached) if fallback is None else fallback
-        return cls(points, world.clearance(points), world.length(points), reached, fallback)
+        return cls(points, world.clearance(points), world.length(points), reached, fallback, world)
 
     @property
     def free(self) -> Tensor:
@@ -43,7 +45,42 @@ class Path:
         return self.reached & self.free
 
     def __getitem__(self, rows) -> Path:
-        return Path(self.points[rows], self.clearance[rows], self.length[rows], self.reached[rows], self.fallback[rows])
+        world = self.world
+        if world is not None and world.centers.dim() > 2:  # a world for each row
+            world = None if isinstance(rows, tuple) else world[rows]
+        return Path(self.points[rows], self.clearance[rows], self.length[rows], self.reached[rows], self.fallback[rows], world)
+
+    def __repr__(self) -> str:
+        """What the paths are worth: how many are certified, how long they are, how near they come to something."""
+        n = self.reached.numel()
+        if not n or not self.clearance.numel():
+            return f"Path({n} paths of {self.points.shape[-2]} points)"
+        bends = (self.points[..., 1:, :] != self.points[..., :-1, :]).any(-1).sum(-1)
+        short, long = (float(v) for v in self.length.aminmax())
+        count = "1 path" if n == 1 else f"{n} paths"
+        length = f"{short:.4g}" if n == 1 else f"{short:.4g} to {long:.4g}"
+        told = {
+            "certified": self.certified,
+            "not arrived": ~self.reached,
+            "colliding": ~self.free,
+            "by the fallback": self.fallback,
+        }
+        flags = ", ".join(f"{int(rows.sum())} {word}" for word, rows in told.items() if word == "certified" or bool(rows.any()))
+        return (
+            f"Path({count} of at most {int(bends.max()) + 1} points, {flags}; length {length}, "
+            f"least clearance {float(self.clearance.min()):.3g})"
+        )
+
+    def _repr_html_(self) -> str:
+        """A picture for notebooks; of paths in worlds of their own, the first. Without a picture, the summary."""
+        from .picture import svg  # it draws with what draws paths, which stands on this file
+
+        path, world = self, self.world
+        if world is not None and world.centers.dim() > 2:
+            path, world = self[0], world[0]
+        k, n = path.points.shape[-2:]
+        drawing = world and svg(world, path.points.reshape(-1, k, n), path.clearance.reshape(-1, k - 1))
+        return f"{drawing or ''}<pre>{escape(repr(self))}</pre>"
 
 
 def joined(world: World, legs: list[Path]) -> Path:

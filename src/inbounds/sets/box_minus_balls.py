@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, direction, eager, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, direction, eager, sized, skin
 from ..kernels.vectors import norm, unit
 from .box import bounds_inwards
 from .free_space import FLOAT32, cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
@@ -189,7 +189,7 @@ class BoxMinusBalls(ConstraintSet):
         return sample_free(draw, lambda x: self._allowed(x[..., None, :], x), self._project)
 
     def extra_repr(self) -> str:
-        return ", ".join(f"<{'x'.join(map(str, t.shape))}>" for t in (self.low, self.high, self.centers, self.radii))
+        return ", ".join(map(sized, (self.low, self.high, self.centers, self.radii)))
 
 
 def _feet(q: Tensor, low: Tensor, high: Tensor) -> Tensor:

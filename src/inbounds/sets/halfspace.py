@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, shown, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, shown, sized, skin
 from ..kernels.vectors import norm
 
 
@@ -72,7 +72,7 @@ class Halfspace(ConstraintSet):
 
     def extra_repr(self) -> str:
         if not self.batch:
-            return f"<{self.shape[0]}>" + shown("b", self.b)
+            return sized(self.a) + shown("b", self.b)
         return f"a batch of {'x'.join(map(str, self.batch))} in R^{self.shape[0]}"
 
     def _mismatch(self) -> str:

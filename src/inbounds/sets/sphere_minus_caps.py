@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, eager, skin
+from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, eager, sized, skin
 from ..kernels.vectors import norm, unit
 from .free_space import FLOAT32, cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
 
@@ -166,7 +166,7 @@ class SphereMinusCaps(ConstraintSet):
         return sample_free(draw, lambda x: self._allowed(x[..., None, :], x), self._project)
 
     def extra_repr(self) -> str:
-        return ", ".join(f"<{'x'.join(map(str, t.shape))}>" for t in (self.centers, self.angles))
+        return ", ".join(map(sized, (self.centers, self.angles)))
 
 
 def _ends(u: Tensor, a: Tensor) -> Tensor:

@@ -1,0 +1,40 @@
+"""Data-parallel training with two processes (gloo; nccl on GPUs): the gradient is that of the whole batch."""
+
+import socket
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import inbounds as ib
+
+
+def network():
+    torch.manual_seed(0)
+    return ib.FAA(nn.Linear(6, 9), ib.Projection(ib.SO(3)))
+
+
+def worker(rank, port, x, grads):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    net = nn.parallel.DistributedDataParallel(network())
+    net(x.chunk(2)[rank])[..., 0].exp().mean().backward()
+    grads[rank] = nn.utils.parameters_to_vector([p.grad for p in net.parameters()])
+    dist.destroy_process_group()
+
+
+def main():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    x, net = torch.randn(64, 6, generator=torch.Generator().manual_seed(1)), network()
+    net(x)[..., 0].exp().mean().backward()
+    grads = torch.zeros(2, sum(p.numel() for p in net.parameters())).share_memory_()
+    mp.spawn(worker, (port, x, grads), nprocs=2)
+    off = (grads - nn.utils.parameters_to_vector([p.grad for p in net.parameters()])).abs().max()
+    print(f"the gradient of two processes differs from that of one by {off:.0e}")
+    return float(off)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The recipes of docs/recipes.md: each is short, runs, and keeps its promise."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_examples import FOLDER, load
+
+import inbounds as ib
+
+OTHERS = {"power_balance"}  # longer: a set that depends on the input is a class of its own
+PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
+
+
+def test_every_example_is_on_the_page_and_the_page_has_no_other():
+    listed = re.findall(r"\.\./examples/(\w+)\.py", PAGE)
+    assert sorted(set(listed)) == sorted(file.stem for file in FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", re.findall(r"^\| \[.*\]\(\.\./examples/(\w+)\.py\)", PAGE, re.M))
+def test_a_recipe_has_at_most_forty_lines(name):
+    assert name in OTHERS or len((FOLDER / f"{name}.py").read_text().splitlines()) <= 40
+
+
+def test_rotation_head():
+    y, degrees = load("rotation_head").main(steps=40)
+    assert degrees[-1] < degrees[0] / 3 and ib.SO(3).contains(y).all()
+
+
+def test_protein_poses():
+    moved, stayed, violation = load("protein_poses").main(steps=30)
+    assert moved < 0.9 * stayed and violation <= 1e-5
+
+
+def test_covariance_head():
+    C, error, losses = load("covariance_head").main(steps=30)
+    assert torch.linalg.eigvalsh(C.double()).min() >= 1e-2 and losses[-1] < losses[0] and error < 1
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_actions_are_the_same_in_onnx_runtime():
+    a, b, (torque, shares, thrust) = load("action_set").main()
+    assert (a - b).abs().max() <= 1e-5
+    assert (torque.abs() <= 1).all() and (torque[:, 1] <= 0.5).all() and (shares >= 0).all()
+    assert (thrust.double().norm(dim=-1) <= 2).all() and (shares.sum(-1) - 1).abs().max() <= 1e-6
+
+
+def test_nonnegative_ode():
+    path, error = load("nonnegative_ode").main(steps=25)
+    assert (path >= 0).all() and (path == 0).any() and error < 0.2
+
+
+def test_set_from_samples():
+    M, off = load("set_from_samples").main()
+    assert off <= 1e-12 and "2 equations" in repr(M)
+
+
+def test_robot_path():
+    world, path, clearance, longer = load("robot_path").main(count=20)
+    assert path.certified.all() and clearance >= 0.1 - 1e-9 and longer < 1.05
+    assert (path.length > 0).all() and (world.clearance(path.points) >= clearance).all()
+
+
+def test_orthogonal_weights():
+    W, losses, stretch = load("orthogonal_weights").main(steps=30)
+    assert losses[-1] < losses[0] / 2 and stretch <= 1e-5
+    assert (W.mT @ W - torch.eye(len(W))).abs().max() <= 1e-6
+
+
+@pytest.mark.nightly  # the exporter takes its time, and the actions above show the same
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_save_and_serve(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    here, served = load("save_and_serve").main(steps=5)
+    sys.modules.pop("action_set", None)
+    assert (here - served).abs().max() <= 1e-5 and ib.Sphere(3).contains(served).all()
+
+
+@pytest.mark.nightly
+def test_two_processes(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    import two_processes  # by its name, which the processes import
+
+    assert two_processes.main() <= 1e-6
