@@ -70,7 +70,7 @@ def misfits(tasks: list[str], rows: list[Row]) -> dict[tuple[str, str], str]:
         for row in rows:
             try:
                 row.build(open_task(name), 0)
-            except TypeError as error:
+            except (TypeError, ValueError) as error:  # ValueError: the gauge map on a set without bounds
                 found[name, row.name] = str(error)
     return found
 
