@@ -91,7 +91,7 @@ def test_the_share_of_infeasible_outputs_has_no_blind_spot_without_equations():
 def test_a_stopped_training_goes_on_bit_for_bit(tmp_path):
     store = Store(tmp_path)
     work(reference_config("dispatch", 2), store, lambda config, store: Reference(config))
-    config = scheme_config("dispatch", "repair", 0, steps=40, rows=2)
+    config = scheme_config("dispatch", SCHEMES["repair"], 0, steps=40, rows=2)
 
     def trained(stop):
         job = SchemeTraining(config, store)
@@ -162,7 +162,7 @@ def test_a_diverged_network_has_no_numbers(tmp_path):
     store.run(reference_config("dispatch", 5)).finish({"objective": 1.0, "rows": 5, "cpu_seconds": 1.0}, {})
     lost = dict.fromkeys(("objective", "gap_mean", "gap_p95", "equalities_max", "inequalities_max"))
     result = {"task": "dispatch", "steps": 4, "batch": 2, "parameters": 3, "diverged": True, "infeasible": 1.0, **lost}
-    store.run(scheme_config("dispatch", "repair", 0, 4, 5)).finish(result, {})
+    store.run(scheme_config("dispatch", SCHEMES["repair"], 0, 4, 5)).finish(result, {})
     (cell,) = cells(["dispatch"], [SCHEMES["repair"]], {}, 1, 4, 5, store)
     assert isinstance(cell, Cell) and cell.diverged == 1 and cell.gap_mean is None
 

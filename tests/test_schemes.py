@@ -10,7 +10,7 @@ import inbounds as ib
 from inbounds import schemes
 from inbounds.problems.solvers import quadratic_program
 from inbounds.schemes.base import Memo, excess
-from inbounds.schemes.linear import nullspace
+from inbounds.schemes.linear import completion, nullspace
 
 N, EQUATIONS, FACES = 5, 2, 3
 
@@ -163,17 +163,23 @@ def test_dc3_completes_and_descends():
     assert M.given(X).residuals(y)[1].max() > 0.1 and M.given(X).residuals(far(X))[1].max() < 1e-4
 
 
-def test_hardnet_clips_every_row_and_moves_along_them_alone():
-    u = 2 * draw(6, N, seed=11)
-    y = with_output("hardnet", u)(X)
-    assert torch.allclose(y @ A.mT, (u @ A.mT).clamp(max=B), atol=1e-12)
+def test_hardnet_completes_clips_every_row_and_moves_along_the_rows_alone():
+    z = 2 * draw(6, N - EQUATIONS, seed=11)
+    S, L = completion(E)
+    start, y = X @ S.mT + z @ L.mT, with_output("hardnet", z)(X)
+    assert (start @ A.mT > B).any() and torch.allclose(y @ A.mT, (start @ A.mT).clamp(max=B), atol=1e-12)
     assert torch.allclose(y @ E.mT, X, atol=1e-12)
-    C = torch.cat([A[:1], E])  # fewer rows than variables: the rest of u stays
-    few = ib.Polytope(A=A[:1], b=B[:1], E=E, f=X[0])
-    moved = schemes.HardNet(nn.Identity(), few)(u) - u
-    assert (moved @ nullspace(C)).abs().max() < 1e-12
-    low, high = torch.zeros(N).double(), torch.ones(N).double()
+    one = ib.Polytope(A=A[:1], b=B[:1], E=E, f=X)  # fewer rows than free variables: the rest of z stays
+    moved = (schemes.HardNet(nn.Identity(), one)(z) - X @ S.mT) @ torch.linalg.pinv(L).mT - z
+    assert moved.abs().max() > 0.01 and (moved @ nullspace(A[:1] @ L)).abs().max() < 1e-12
+    u, low, high = 2 * draw(6, N, seed=24), torch.zeros(N).double(), torch.ones(N).double()
     assert torch.allclose(schemes.HardNet(nn.Identity(), ib.Box(low, high))(u), u.clamp(0, 1))
+
+
+def test_completion_keeps_the_free_variables_as_they_are():
+    S, L = completion(E)
+    assert torch.allclose(E @ S, torch.eye(EQUATIONS).double(), atol=1e-13) and (E @ L).abs().max() < 1e-13
+    assert sorted((L == 1).sum(0).tolist()) == [1] * (N - EQUATIONS) and L.norm() < 5  # the choice of variables is tame
 
 
 def test_hardnet_takes_rows_that_depend_on_the_input():
@@ -276,8 +282,8 @@ def test_wrong_use_is_refused_with_the_fix():
         schemes.DC3(net, M)(X)
     with pytest.raises(TypeError, match=r"HardNet needs linear constraints, got Ball\(5\).*Projected"):
         schemes.HardNet(net, ib.Ball(N))(X)
-    with pytest.raises(TypeError, match=r"linearly independent constraints, got 6 rows of 5 variables.*Projected"):
-        schemes.HardNet(net, BUDGET)(X)
+    with pytest.raises(TypeError, match=r"linearly independent constraints, got 5 rows of 4 free variables.*Projected"):
+        schemes.HardNet(nn.Linear(2, N - 1).double(), BUDGET)(X)
     with pytest.raises(TypeError, match=r"at most the equation sum y = total, got .*Projected"):
         schemes.Repair(net, M)(X)
     with pytest.raises(TypeError, match=r"Rayen asked for center\(x\)"):

@@ -24,10 +24,17 @@ def reference_config(task: str, rows: int) -> dict:
     return {"kind": "reference", "task": task, "rows": rows}
 
 
-def scheme_config(task: str, scheme: str, seed: int, steps: int, rows: int) -> dict:
+def scheme_config(task: str, row: Row, seed: int, steps: int, rows: int) -> dict:
     """A scheme trained for so many steps from a seed, judged beside the optimal points."""
     knobs = {"steps": steps, "batch": BATCH, "rate": RATE, "rows": rows}
-    return {"kind": "scheme", "task": task, "scheme": scheme, "seed": seed, **knobs}
+    return {
+        "kind": "scheme",
+        "task": task,
+        "scheme": row.name,
+        "seed": seed,
+        **knobs,
+        **({"form": row.form} if row.form > 1 else {}),
+    }
 
 
 def units(tasks: list[str], rows: list[Row], seeds: int, steps: int, test: int) -> list[Unit]:
@@ -38,7 +45,7 @@ def units(tasks: list[str], rows: list[Row], seeds: int, steps: int, test: int) 
         todo.append(Unit(reference, title=f"{task} solver", cost=0.02 * test))
         for seed in range(seeds):
             for row in rows:
-                config = scheme_config(task, row.name, seed, steps, test)
+                config = scheme_config(task, row, seed, steps, test)
                 todo.append(Unit(config, (reference,), f"{task} {row.name} seed {seed}", 0.01 * row.cost * steps))
     return todo
 

@@ -56,7 +56,7 @@ def cells(tasks: list[str], rows: list[Row], refused: dict, seeds: int, steps: i
             if (task, row.name) in refused:
                 found.append(Cell(task, row.name, row.title, note=refused[task, row.name]))
                 continue
-            results = [store.run(scheme_config(task, row.name, k, steps, test)).result for k in range(seeds)]
+            results = [store.run(scheme_config(task, row, k, steps, test)).result for k in range(seeds)]
             results = [r for r in results if r is not None]
             if results and reference is not None:
                 found.append(_cell(row, results, reference))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..core import ConstraintSet
 from .base import Memo, Scheme
-from .linear import independent_columns, product, rows_of, shared
+from .linear import completion, free_variables, product, rows_of, shared
 
 
 class DC3(Scheme):
@@ -33,17 +33,15 @@ class DC3(Scheme):
         if not isinstance(steps, int) or steps < 0:
             raise ValueError(f"DC3 asked for a whole number of steps >= 0, got {steps!r}.")
         self.steps, self.rate, self.momentum, self.weight = steps, rate, momentum, weight
-        self._split, self._norm = Memo(_split), Memo(_squared_norm)
+        self._completion, self._norm = Memo(completion), Memo(_squared_norm)
 
     def size(self, M: ConstraintSet) -> int:
-        E = rows_of(M, torch.empty(0, *M.shape, dtype=torch.float64), "DC3").E
-        return M.shape[0] - E.shape[-2]
+        return free_variables(M, "DC3")
 
     def enforce(self, M: ConstraintSet, u: Tensor, x: Tensor) -> Tensor:
         rows = rows_of(M, u, "DC3")
-        order, solve, lift = self._split(shared(rows.E, "DC3"))
-        fixed = product(solve, rows.f)  # what the equations ask of the dependent variables at z = 0
-        start = torch.cat([fixed.new_zeros(*fixed.shape[:-1], len(order) - fixed.shape[-1]), fixed], -1)[..., order]
+        solve, lift = self._completion(shared(rows.E, "DC3"))
+        start = product(solve, rows.f)
         J = rows.A @ lift  # the inequalities as functions of z: J z <= slack
         slack = rows.b - product(rows.A, start)
         rate = self.rate if self.rate is not None else 0.5 / self._norm(J).clamp(min=1e-300)[..., None]
@@ -58,20 +56,6 @@ class DC3(Scheme):
             move = rate * 2 * product(J.mT, over) + self.momentum * move
             z = z - move
         return z
-
-
-def _split(E: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """How to complete: the place of every variable in (free, dependent), E_d^-1, and dy/dz (n, n - p)."""
-    n = E.shape[-1]
-    dependent = independent_columns(E)
-    mask = torch.ones(n, dtype=torch.bool, device=E.device)
-    mask[dependent] = False
-    free = mask.nonzero()[:, 0]
-    order = torch.cat([free, dependent]).argsort()
-    solve = torch.linalg.inv(E[:, dependent])
-    follow = solve @ E[:, free]
-    eye = torch.eye(len(free), dtype=E.dtype, device=E.device)
-    return order, solve, torch.cat([eye, -follow])[order]
 
 
 def _squared_norm(J: Tensor) -> Tensor:

@@ -9,37 +9,42 @@ from torch import Tensor, nn
 
 from ..core import ConstraintSet
 from .base import Memo, Scheme
-from .linear import polytope_of, product
+from .linear import completion, free_variables, polytope_of, product, shared
 
 
 class HardNet(Scheme):
-    """u + C^+ (relu(l - C u) - relu(C u - h)) for l <= C y <= h; equations are rows with l = h. It is not the nearest point.
+    """z + C^+ (relu(l - C z) - relu(C z - h)) for l <= C z <= h; it is not the nearest point.
 
-    The rows of C must be linearly independent, so there are no more of them than variables.
+    Equations are taken out first, as the authors do: they give the dependent variables, as in DC3. The rows of C that are left
+    must be linearly independent, so there are no more of them than free variables.
     """
 
     def __init__(self, net: nn.Module, M: ConstraintSet):
         super().__init__(net, M)
-        self._inverse = Memo(_right_inverse)
+        self._completion, self._inverse = Memo(completion), Memo(_right_inverse)
+
+    def size(self, M: ConstraintSet) -> int:
+        return free_variables(M, "HardNet")
 
     def enforce(self, M: ConstraintSet, u: Tensor, x: Tensor) -> Tensor:
-        C, low, high = two_sided(M, u)
-        y = u.double()
-        at = product(C, y)
-        return (y + product(self._inverse(C), (low - at).relu() - (at - high).relu())).to(u.dtype)
+        P = polytope_of(M, "HardNet")
+        parts, z = P._parts(u), u.double()
+        solve, lift = self._completion(shared(parts["E"], "HardNet"))
+        start = product(solve, parts["f"])
+        rows, low, high = two_sided(parts, P.shape[0])
+        C, at = rows @ lift, product(rows, start + product(lift, z))
+        z = z + product(self._inverse(C), (low - at).relu() - (at - high).relu())
+        return (start + product(lift, z)).to(u.dtype)
 
 
-def two_sided(M: ConstraintSet, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """C (*batch, m, n), low and high (*batch, m): the constraints with one row for both sides of a bound."""
-    P = polytope_of(M, "HardNet")
-    parts, n = P._parts(u), P.shape[0]
-    rows = [(parts["A"], torch.full_like(parts["b"], -math.inf), parts["b"]), (parts["E"], parts["f"], parts["f"])]
+def two_sided(parts: dict[str, Tensor], n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """C (*batch, m, n), low and high (*batch, m): the inequalities of a polytope, with one row for both sides of a bound."""
+    rows = [(parts["A"], torch.full_like(parts["b"], -math.inf), parts["b"])]
     if parts["low"].numel() or parts["high"].numel():
-        everywhere = [
-            parts[k] if parts[k].numel() else torch.full((n,), s * math.inf).double() for k, s in (("low", -1), ("high", 1))
-        ]
-        low, high = torch.broadcast_tensors(*everywhere, torch.zeros(n).double())[:2]
-        rows.append((torch.eye(n, dtype=low.dtype), low, high))
+        free = torch.full((n,), math.inf, dtype=torch.float64)
+        low, high = (t if t.numel() else end for t, end in ((parts["low"], -free), (parts["high"], free)))
+        low, high, _ = torch.broadcast_tensors(low, high, free)
+        rows.append((torch.eye(n, dtype=torch.float64), low, high))
     C = _stacked([r[0] for r in rows], -2)
     return C, _stacked([r[1] for r in rows], -1), _stacked([r[2] for r in rows], -1)
 
@@ -55,7 +60,7 @@ def _right_inverse(C: Tensor) -> Tensor:
     m, n = C.shape[-2:]
     if m > n or bool((torch.linalg.matrix_rank(C) < m).any()):
         raise TypeError(
-            f"HardNet needs linearly independent constraints, got {m} rows of {n} variables of which some depend on others. Use "
-            "Projected(net, M), which takes any number of them."
+            f"HardNet needs linearly independent constraints, got {m} rows of {n} free variables of which some depend on "
+            "others. Use Projected(net, M), which takes any number of them."
         )
     return torch.linalg.pinv(C)

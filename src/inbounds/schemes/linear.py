@@ -67,17 +67,36 @@ def nullspace(E: Tensor) -> Tensor:
     return vh[rank:].mT.contiguous()
 
 
-def independent_columns(E: Tensor) -> Tensor:
+def completion(E: Tensor) -> tuple[Tensor, Tensor]:
+    """S (n, p) and L (n, n - p): y = S f + L z satisfies E y = f, and the free variables of y are z as it is."""
+    n = E.shape[-1]
+    dependent = independent_columns(E)
+    free = torch.tensor([j for j in range(n) if j not in set(dependent)], dtype=torch.long, device=E.device)
+    solve, lift = E.new_zeros(n, len(dependent)), E.new_zeros(n, len(free))
+    solve[dependent] = torch.linalg.inv(E[:, dependent])
+    lift[dependent] = -solve[dependent] @ E[:, free]
+    lift[free] = torch.eye(len(free), dtype=E.dtype, device=E.device)
+    return solve, lift
+
+
+def free_variables(M: ConstraintSet, who: str) -> int:
+    """How many variables the equations of M leave free."""
+    return M.shape[0] - rows_of(M, torch.empty(0, *M.shape, dtype=torch.float64), who).E.shape[-2]
+
+
+def independent_columns(E: Tensor) -> list[int]:
     """Indices of p columns of E (p, n) that are a basis, by Gram-Schmidt with pivots; refuses equations that are redundant."""
-    rest, chosen = E.clone(), []
+    rest, chosen = E.clone(), list[int]()
     for _ in range(E.shape[-2]):
         length = rest.norm(dim=0)
         if chosen:
             length[chosen] = 0.0
         j = int(length.argmax())
         if float(length[j]) <= 1e-10 * float(E.norm()):
-            raise ValueError(f"DC3 asked for {E.shape[-2]} independent equations, got {len(chosen)}. Leave out the others.")
+            raise ValueError(
+                f"Completion asked for {E.shape[-2]} independent equations, got {len(chosen)}. Leave out the others."
+            )
         q = rest[:, j] / length[j]
         rest = rest - q[:, None] * (q @ rest)
         chosen.append(j)
-    return torch.tensor(chosen, dtype=torch.long, device=E.device)
+    return chosen
