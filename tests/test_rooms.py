@@ -29,16 +29,17 @@ FLOORS = (
     ("sets",),
     ("steps", "testing"),
     ("nets", "ray_scaling"),
-    ("learned",),
+    ("learned", "schemes"),
     ("inbounds",),
     ("records", "data"),
-    ("train", "planning"),
+    ("train", "planning", "problems"),
     ("paper",),
-    ("gallery", "report"),
+    ("gallery", "report", "compare"),
     ("cli",),
 )
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
-LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "ray_scaling", "inbounds"}
+LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "ray_scaling"}
+LIBRARY |= {"schemes", "inbounds"}
 # rooms whose short helpers still go without a docstring
 LATER = ("inbounds.kernels", "inbounds.solvers", "inbounds.learned.algebraic", "inbounds.report")
 

@@ -164,7 +164,7 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
 
 def compare_options(parser: argparse.ArgumentParser) -> None:
     """The options of `inbounds compare`."""
-    parser.add_argument("--problems", metavar="NAME,NAME", help="among qp,sine,dispatch,control (all)")
+    parser.add_argument("--problems", metavar="NAME,NAME", help="among qp,sine,dispatch,control (these); arm")
     parser.add_argument(
         "--schemes",
         metavar="NAME,NAME",

@@ -17,7 +17,7 @@ from ..train.progress import Progress, relative
 from ..train.store import Store
 from ..train.work import Unit, commit
 from .jobs import open_job, units
-from .rows import SCHEMES, TASKS, Row, open_task
+from .rows import SCHEMES, TASKS, USUAL, Row, open_task
 from .table import cells, csv_text, json_text, markdown
 
 
@@ -42,7 +42,7 @@ def compare(args) -> int:
         import safetensors  # noqa: F401
 
     torch.set_num_threads(1)
-    tasks = chosen("--problems", args.problems, TASKS)
+    tasks = chosen("--problems", args.problems, TASKS, USUAL)
     rows = [SCHEMES[name] for name in chosen("--schemes", args.schemes, SCHEMES)]
     most = min(len(open_task(name).part("test")) for name in tasks)
     if args.rows > most:

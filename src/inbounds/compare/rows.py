@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import nn
 
 from .. import schemes as ways
-from ..problems import Task, control, dispatch, quadratic
+from ..problems import Task, arm, control, dispatch, quadratic
 from ..schemes import Scheme
 from ..train.training import built
 
@@ -36,7 +37,7 @@ class Row:
         """A fresh scheme around a backbone of DEPTH hidden layers, in float64. Raises where the scheme does not fit the task."""
         x = task.part("train")[:2]
         size = self.make(nn.Identity(), task).size(task.M.given(x))
-        scheme = built(lambda: self.make(backbone(x.shape[-1], size), task), seed).double()
+        scheme = cast(Scheme, built(lambda: self.make(backbone(x.shape[-1], size), task), seed)).double()
         with torch.no_grad():
             scheme(x)
         return scheme
@@ -86,7 +87,10 @@ TASKS: dict[str, Callable[[], Task]] = {
     "sine": partial(quadratic, sine=True),
     "dispatch": dispatch,
     "control": control,
+    "arm": arm,
 }
+
+USUAL = tuple(name for name in TASKS if name != "arm")  # a projection on the arm's curves takes seconds a step: on request alone
 
 
 @cache
