@@ -131,6 +131,7 @@ def test_the_command_writes_one_table_and_trains_nothing_twice(tmp_path, capsys)
     assert ours["scheme"] == "repair" and ours["infeasible"] == 0 and ours["steps"] == 40 and ours["times_faster"] > 0
     assert refused["gap_mean"] is None and "linearly independent" in refused["note"] and refused["note"] in shown
     assert f"{100 * ours['gap_mean']:.2f} %" in (tmp_path / "compare.md").read_text()
+    assert (tmp_path / "kept" / "dispatch.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "compare.csv").read_text().count("\n") == 3
     assert json.loads((tmp_path / "kept" / "dispatch.json").read_text())["cells"] == table["cells"]
     before = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/result.json")}

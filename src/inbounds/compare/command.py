@@ -16,9 +16,10 @@ from ..train.files import StoreError, publish
 from ..train.progress import Progress, relative
 from ..train.store import Store
 from ..train.work import Unit, commit
+from .drawing import draw
 from .jobs import open_job, units
 from .rows import SCHEMES, TASKS, USUAL, Row, open_task
-from .table import cells, csv_text, json_text, markdown
+from .table import Cell, cells, csv_text, json_text, markdown
 
 
 def run(args) -> int:
@@ -37,6 +38,7 @@ def compare(args) -> int:
     """Solve, train what is missing, publish the table."""
     with needed_for("inbounds compare"):  # what the extras bring is missed now, not after an hour
         import clarabel  # noqa: F401
+        import matplotlib  # noqa: F401
         import numpy  # noqa: F401
         import rich  # noqa: F401
         import safetensors  # noqa: F401
@@ -93,8 +95,8 @@ def connect(args, store: Store) -> Executor:
     return Here(store, open_job) if args.executor == "here" else Local(store, open_job, args.workers)
 
 
-def publish_table(args, store: Store, found: list) -> None:
-    """Write the table as JSON, CSV and Markdown, and print it."""
+def publish_table(args, store: Store, found: list[Cell]) -> None:
+    """Write the table as JSON, CSV, Markdown and a picture, and print it."""
     about = {
         "command": args.line,
         "commit": commit(),
@@ -108,7 +110,16 @@ def publish_table(args, store: Store, found: list) -> None:
         ("compare.md", markdown(found)),
     ):
         publish(store.folder / name, text.encode())
+    drawn(found, store.folder / "compare.png")
     for task in dict.fromkeys(c.task for c in found) if args.results else ():
-        publish(Path(args.results) / f"{task}.json", json_text([c for c in found if c.task == task], about).encode())
+        mine = [c for c in found if c.task == task]
+        publish(Path(args.results) / f"{task}.json", json_text(mine, about).encode())
+        drawn(mine, Path(args.results) / f"{task}.png")
     print(markdown(found))
-    print(f"Written to {relative(store.folder.resolve())}: compare.md, compare.csv, compare.json; the runs are in runs/.")
+    print(f"Written to {relative(store.folder.resolve())}: compare.md, .csv, .json and .png; the runs are in runs/.")
+
+
+def drawn(found: list[Cell], out: Path) -> None:
+    """Draw the cells, if one of them has numbers."""
+    if any(c.gap_mean is not None for c in found):
+        draw(found, out)
