@@ -34,6 +34,8 @@ CALLS = {
     "files.publish_tensors(Path('x'), {})": "safetensors",
     "files.read_tensors(Path('x.npz'))": "safetensors",
     "train.Ray(train.Store('store'), None)": "ray",
+    "problems.quadratic(rows=10)": "numpy",
+    "problems.dispatch(rows=10).solve(problems.dispatch(rows=10).x[0])": "clarabel",
 }
 # what works with torch alone
 FREE = ["data.sphere({'large': 50}).fingerprint()", "data.disk({'large': 50})", "ib.check_set(ib.Ball(2))", "parser()"]
@@ -41,7 +43,7 @@ FREE = ["data.sphere({'large': 50}).fingerprint()", "data.disk({'large': 50})", 
 TRY = """
 import json, os, sys, torch, inbounds as ib
 from pathlib import Path
-from inbounds import data, learned, planning as pl, train
+from inbounds import data, learned, planning as pl, problems, train
 from inbounds.cli import parser
 from inbounds.planning import drawing
 from inbounds.train import files
@@ -84,7 +86,9 @@ ARGUMENTS = {
     "project": ["set.safetensors", "x.npy", "-o", "y.npy"],
     "plan": ["--world", "rect"],
     "figure": ["planning"],
+    "compare": ["--problems", "qp"],
 }
+BRINGS = {"compare": "problems"}  # the extra of a command, where it is not lab
 
 
 CALL_ALL = """
@@ -106,7 +110,7 @@ def test_every_command_says_what_to_install(base, tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     for name, (code, out, error) in zip(ARGUMENTS, json.loads(done.stdout), strict=True):
         assert code == 2 and out == "", (name, code, out, error)
-        assert f"inbounds {name}" in error and HOW.format("lab") in error and error.count("\n") == 1, error
+        assert f"inbounds {name}" in error and HOW.format(BRINGS.get(name, "lab")) in error and error.count("\n") == 1, error
 
 
 RUN_ALL = """
@@ -179,7 +183,7 @@ def test_the_extras_of_the_message_are_those_of_the_package():
 
     project = Path(__file__).parents[1] / "pyproject.toml"
     brought = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
-    packages = {name: {d.split(">")[0] for d in brought[name]} for name in ("lab", "ray")}
+    packages = {name: {d.split(">")[0] for d in brought[name]} for name in ("lab", "ray", "problems")}
     for package, extra in EXTRAS.items():
         assert package in packages[extra] or package in ("PIL", "mpl_toolkits"), package  # matplotlib brings these
 

@@ -29,17 +29,17 @@ FLOORS = (
     ("sets",),
     ("steps", "testing"),
     ("nets", "optim", "distributions", "ray_scaling"),
-    ("learned",),
+    ("learned", "schemes"),
     ("inbounds",),
     ("records", "data"),
-    ("train", "planning"),
+    ("train", "planning", "problems"),
     ("paper",),
-    ("gallery", "report"),
+    ("gallery", "report", "compare"),
     ("cli",),
 )
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
 LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
-LIBRARY |= {"distributions", "ray_scaling", "inbounds"}
+LIBRARY |= {"distributions", "ray_scaling", "schemes", "inbounds"}
 
 
 def room_of(file: Path) -> str:

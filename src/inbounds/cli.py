@@ -162,6 +162,40 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def compare_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `inbounds compare`."""
+    parser.add_argument("--problems", metavar="NAME,NAME", help="among qp,sine,dispatch,control (these); arm")
+    parser.add_argument(
+        "--schemes",
+        metavar="NAME,NAME",
+        help="among projection,hardnet,rayen,gauge,mixture,penalty,dc3,repair,ray-scaling,splitting,optnet (all)",
+    )
+    parser.add_argument("--seeds", type=positive, default=1, metavar="K", help="networks per scheme (%(default)s)")
+    parser.add_argument("--steps", type=positive, default=1_200, metavar="N", help="of training, 200 rows each (%(default)s)")
+    parser.add_argument(
+        "--rows", type=positive, default=1_000, metavar="N", help="test instances to solve for the gap (%(default)s)"
+    )
+    parser.add_argument(
+        "--executor",
+        choices=("local", "ray", "here"),
+        default="local",
+        help="where to train: processes, a cluster, or this process (%(default)s)",
+    )
+    parser.add_argument("--address", metavar="A", help="of the Ray cluster")
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
+    parser.add_argument(
+        "--out",
+        default="runs/compare",
+        metavar="DIR",
+        help="the run store; the same command goes on where it stopped (%(default)s)",
+    )
+    parser.add_argument("--results", metavar="DIR", help="also write each problem's table there, as NAME.json")
+    parser.add_argument(
+        "--checkpoint", type=seconds, default=20.0, metavar="S", help="seconds of work a kill may cost (%(default)s)"
+    )
+    parser.add_argument("--finished", action="store_true", help="show the cells that are finished, train nothing")
+
+
 # name: (help, options, module:function(args) -> exit code)
 COMMANDS = {
     "table": ("train every architecture on every dataset, print the paper's table", table_options, "inbounds.paper.command:run"),
@@ -171,6 +205,7 @@ COMMANDS = {
     "learn": ("fit a set to samples and say what was found", learn_options, "inbounds.learned.command:learn"),
     "project": ("project points on a set that was learned", project_options, "inbounds.learned.command:project"),
     "plan": ("plan paths that cannot collide, and draw them", plan_options, "inbounds.planning.command:run"),
+    "compare": ("train every scheme on constrained problems, print one table", compare_options, "inbounds.compare.command:run"),
     "figure": ("draw one of the paper's figures", figure_options, "inbounds.paper.figures:run"),
 }
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 # package: the extra of inbounds that brings it
 EXTRAS: dict[str, str] = {
     **dict.fromkeys(("gemmi", "matplotlib", "mpl_toolkits", "numpy", "PIL", "rich", "safetensors", "scipy"), "lab"),
+    "clarabel": "problems",
     "ray": "ray",
 }
 

@@ -1,0 +1,214 @@
+"""The two kinds of work behind the table: optimal points by a solver, and a scheme trained and judged beside them."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+from torch import Tensor
+
+from ..data.pairs import generator
+from ..problems import Task
+from ..train.store import Store
+from ..train.work import Job, Unit
+from .rows import SCHEMES, Row, open_task
+
+CHUNK = 20  # steps of training, or solved problems, between two looks at the clock
+BATCH, RATE = 200, 1e-3
+FEASIBLE = 1e-6  # an output whose violation is larger counts as infeasible
+
+
+def reference_config(task: str, rows: int) -> dict:
+    """The optimal points of the last `rows` test inputs."""
+    return {"kind": "reference", "task": task, "rows": rows}
+
+
+def scheme_config(task: str, row: Row, seed: int, steps: int, rows: int) -> dict:
+    """A scheme trained for so many steps from a seed, judged beside the optimal points."""
+    knobs = {"steps": steps, "batch": BATCH, "rate": RATE, "rows": rows}
+    return {
+        "kind": "scheme",
+        "task": task,
+        "scheme": row.name,
+        "seed": seed,
+        **knobs,
+        **({"form": row.form} if row.form > 1 else {}),
+    }
+
+
+def units(tasks: list[str], rows: list[Row], seeds: int, steps: int, test: int) -> list[Unit]:
+    """What the table needs; the solver first, then scheme by scheme."""
+    todo = []
+    for task in tasks:
+        reference = reference_config(task, test)
+        todo.append(Unit(reference, title=f"{task} solver", cost=0.02 * test))
+        for seed in range(seeds):
+            for row in rows:
+                config = scheme_config(task, row, seed, steps, test)
+                todo.append(Unit(config, (reference,), f"{task} {row.name} seed {seed}", 0.01 * row.cost * steps))
+    return todo
+
+
+class Reference:
+    """The solver, one problem after the other, with the time it takes."""
+
+    def __init__(self, config: dict):
+        self.task = open_task(config["task"])
+        self.x = self.task.part("test")[-config["rows"] :]
+        self.y = torch.zeros(0, *self.task.M.shape, dtype=torch.float64)
+        self.seconds = 0.0
+        self.epochs = math.ceil(len(self.x) / CHUNK)
+
+    @property
+    def epoch(self) -> int:
+        """The number of chunks that are done."""
+        return math.ceil(len(self.y) / CHUNK)
+
+    @property
+    def done(self) -> bool:
+        """Whether every problem is solved."""
+        return len(self.y) == len(self.x)
+
+    def advance(self) -> dict:
+        """One chunk more."""
+        began = time.process_time()
+        found = [self.task.solve(x) for x in self.x[len(self.y) :][:CHUNK]]
+        self.seconds += time.process_time() - began
+        self.y = torch.cat([self.y, torch.stack(found)])
+        return {"epoch": self.epoch}
+
+    def state(self) -> dict[str, Tensor]:
+        return {"y": self.y, "seconds": torch.tensor(self.seconds, dtype=torch.float64)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.y, self.seconds = state["y"].clone(), float(state["seconds"])
+
+    def finish(self) -> tuple[dict, dict[str, Tensor]]:
+        best = self.task.objective(self.x, self.y)
+        return {"objective": float(best.mean()), "rows": len(self.x), "cpu_seconds": self.seconds}, {"y": self.y}
+
+
+class SchemeTraining:
+    """Adam with a rate that falls to 0 as a cosine; the last weights count. Time is CPU time of the training steps alone."""
+
+    def __init__(self, config: dict, store: Store):
+        self.config = config
+        self.task = open_task(config["task"])
+        self.scheme = SCHEMES[config["scheme"]].build(self.task, config["seed"])
+        self.parameters = list(self.scheme.parameters())
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config["rate"])
+        self.x, self.steps, self.step = self.task.part("train"), config["steps"], 0
+        self.seconds, self.diverged = 0.0, False
+        self.epochs = math.ceil(self.steps / CHUNK)
+        self.best = store.run(reference_config(config["task"], config["rows"])).weights()["y"]
+
+    @property
+    def epoch(self) -> int:
+        """The number of chunks that are done."""
+        return math.ceil(self.step / CHUNK)
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps are done, or the loss is not a number any more."""
+        return self.step >= self.steps or self.diverged
+
+    def advance(self) -> dict:
+        """One chunk of steps; every tenth chunk is judged on validation rows."""
+        self.scheme.train()
+        began = time.process_time()
+        for _ in range(min(CHUNK, self.steps - self.step)):
+            self._step()
+        self.seconds += time.process_time() - began
+        line = {"epoch": self.epoch, "train": self.loss}
+        return line if self.epoch % 10 else {**line, "val": self._validation()}
+
+    def _step(self) -> None:
+        per_epoch = len(self.x) // self.config["batch"]
+        epoch, i = divmod(self.step, per_epoch)
+        order = torch.randperm(len(self.x), generator=generator(self.config["seed"], stream=1_000 + epoch))
+        x = self.x[order[i * self.config["batch"] : (i + 1) * self.config["batch"]]]
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.5 * self.config["rate"] * (1 + math.cos(math.pi * self.step / self.steps))
+        loss = self.scheme.loss(x, self.task.objective)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.step, self.loss = self.step + 1, float(loss.detach())
+        self.diverged = self.diverged or not math.isfinite(self.loss)
+        if not self.diverged:
+            self.optimizer.step()
+
+    @torch.no_grad()
+    def _validation(self) -> float:
+        self.scheme.eval()
+        x = self.task.part("val")
+        return float(self.task.objective(x, self.scheme(x)).mean())
+
+    def state(self) -> dict[str, Tensor]:
+        moments = self.optimizer.state_dict()["state"]
+        tensors = {f"{name}.{i}": t for i, s in moments.items() for name, t in s.items()}
+        numbers = {"step": torch.tensor(self.step), "seconds": torch.tensor(self.seconds, dtype=torch.float64)}
+        return tensors | numbers | {f"theta.{i}": p.detach().clone() for i, p in enumerate(self.parameters)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for i, p in enumerate(self.parameters):
+                p.copy_(state[f"theta.{i}"])
+        kept = self.optimizer.state_dict()
+        names = ("step", "exp_avg", "exp_avg_sq")
+        kept["state"] = {i: {n: state[f"{n}.{i}"].clone() for n in names} for i in range(len(self.parameters))}
+        self.optimizer.load_state_dict(kept)
+        self.step, self.seconds = int(state["step"]), float(state["seconds"])
+
+    def finish(self) -> tuple[dict, dict[str, Tensor]]:
+        self.scheme.eval()
+        x = self.task.part("test")
+        y, seconds = timed(self.scheme, x)
+        result = {
+            **{k: self.config[k] for k in ("task", "scheme", "seed", "steps", "batch")},
+            **judge(self.task, x, y, self.best),
+            "diverged": self.diverged,
+            "parameters": sum(p.numel() for p in self.parameters),
+            "cpu_seconds": self.seconds,
+            "inference_seconds": seconds,
+        }
+        return result, {f"theta.{i}": p.detach().clone() for i, p in enumerate(self.parameters)}
+
+
+@torch.no_grad()
+def timed(scheme: torch.nn.Module, x: Tensor) -> tuple[Tensor, float]:
+    """The outputs for one batch, and the CPU seconds of a row: the best of three."""
+    spent, y = [], scheme(x)
+    for _ in range(3):
+        began = time.process_time()
+        scheme(x)
+        spent.append(time.process_time() - began)
+    return y, min(spent) / len(x)
+
+
+def judge(task: Task, x: Tensor, y: Tensor, best: Tensor) -> dict:
+    """Gap and violations in float64: violations of all rows, the gap of the last, which have a `best` point.
+
+    gap = (objective - optimum) / max(1, |optimum|), equalities are relative to 1 + |y|.
+    """
+    y, k = y.double(), len(best)
+    value, optimum = task.objective(x, y), task.objective(x[-k:], best)
+    gap = (value[-k:] - optimum) / optimum.abs().clamp(min=1.0)
+    eq, ineq = task.M.given(x).residuals(y)
+    nothing = y.new_full((len(y), 1), -math.inf)
+    equal = torch.cat([eq.abs(), 0 * nothing.exp()], -1).amax(-1) / (1 + y.norm(dim=-1))
+    over = torch.cat([ineq, nothing], -1).amax(-1)
+    bad = ~(torch.maximum(equal, over) <= FEASIBLE)
+    return {
+        "objective": float(value[-k:].mean()),
+        "gap_mean": float(gap.mean()),
+        "gap_p95": float(gap.quantile(0.95)),
+        "equalities_max": float(equal.max()),
+        "inequalities_max": float(over.max()),
+        "infeasible": float(bad.double().mean()),
+    }
+
+
+def open_job(config: dict, store: Store) -> Job:
+    """The work that a config describes."""
+    return Reference(config) if config["kind"] == "reference" else SchemeTraining(config, store)

@@ -1,0 +1,59 @@
+"""The benchmark of DC3 (Donti, Rolnick and Kolter, 2021): random linear constraints, the input is the right-hand side."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..extras import needed_for
+from ..sets import Depends, Polytope
+from .solvers import newton_descent, quadratic_program
+from .task import Task
+
+
+class RightHandSide(nn.Module):
+    """x -> {y : E y = x, A y <= b}."""
+
+    A: Tensor
+    b: Tensor
+    E: Tensor
+
+    def __init__(self, A: Tensor, b: Tensor, E: Tensor):
+        super().__init__()
+        self.shape = (E.shape[-1],)
+        for name, value in (("A", A), ("b", b), ("E", E)):
+            self.register_buffer(name, value, persistent=False)
+
+    def forward(self, x: Tensor) -> Polytope:
+        return Polytope(A=self.A, b=self.b, E=self.E, f=x)
+
+
+def quadratic(
+    variables: int = 100, equations: int = 50, inequalities: int = 50, rows: int = 10_000, seed: int = 17, sine: bool = False
+) -> Task:
+    """min y^T Q y / 2 + p^T y (with sine: p^T sin y) over E y = x, A y <= b; Q diagonal, x uniform in [-1, 1].
+
+    Numbers are drawn as the authors do, so that seed 17 gives their data; b_i = sum_j |A E^+|_ij makes E^+ x feasible.
+    """
+    if not 0 < equations < variables:
+        raise ValueError(f"quadratic asked for 0 < equations < variables, got {equations} and {variables}.")
+    with needed_for("The quadratic task"):
+        import numpy
+
+    random = numpy.random.RandomState(seed)
+    draws = [random.random(variables), random.random(variables), random.normal(size=(equations, variables))]
+    draws += [random.uniform(-1, 1, size=(rows, equations)), random.normal(size=(inequalities, variables))]
+    Q, p, E, x, A = map(torch.from_numpy, draws)
+    inverse = torch.linalg.pinv(E)
+    b = (A @ inverse).abs().sum(1)
+
+    def cost(y: Tensor) -> Tensor:
+        return (0.5 * Q * y.square() + p * (y.sin() if sine else y)).sum(-1)
+
+    def solve(x: Tensor) -> Tensor:
+        best = quadratic_program(Q.diag(), p, A, b, E, x)
+        return newton_descent(cost, best, A, b, E, x) if sine else best
+
+    M = Depends(RightHandSide(A, b, E))
+    name, title = ("sine", "QP with sine (DC3)") if sine else ("qp", "convex QP (DC3)")
+    return Task(name, title, x, M, lambda x, y: cost(y), solve, lambda x: x @ inverse.mT)

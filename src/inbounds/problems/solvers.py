@@ -1,0 +1,56 @@
+"""Solvers of the extra inbounds[problems], as functions of tensors: one problem at a time, to full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..extras import needed_for
+
+
+class Unsolved(RuntimeError):
+    """A solver that did not reach the optimum."""
+
+
+def quadratic_program(P: Tensor, q: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor) -> Tensor:
+    """argmin {y^T P y / 2 + q^T y : A y <= b, E y = f} by Clarabel's interior point method, P positive semidefinite."""
+    with needed_for("An optimal point"):
+        import clarabel
+        from scipy import sparse
+
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
+    cones = [clarabel.ZeroConeT(len(f)), clarabel.NonnegativeConeT(len(b))]
+    rows, ends = sparse.csc_matrix(torch.cat([E, A]).numpy()), torch.cat([f, b]).numpy()
+    upper = sparse.triu(sparse.csc_matrix(P.numpy()), format="csc")
+    found = clarabel.DefaultSolver(upper, q.numpy(), rows, ends, cones, settings).solve()
+    if str(found.status) not in ("Solved", "AlmostSolved"):
+        raise Unsolved(f"Clarabel says {found.status} of a program of {len(q)} variables.")
+    return torch.tensor(found.x, dtype=torch.float64)
+
+
+def newton_descent(
+    cost: Callable[[Tensor], Tensor], start: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, steps: int = 100
+) -> Tensor:
+    """A stationary point of a smooth cost on {A y <= b, E y = f}: quadratic programs with the convex part of its Hessian.
+
+    The cost never rises, every iterate is feasible. It ends where the program promises less than 1e-10 of the cost. Like every
+    local method it may end in a local minimum.
+    """
+    y = start
+    for _ in range(steps):
+        slope, value = torch.func.grad_and_value(cost)(y)
+        l, V = torch.linalg.eigh(torch.func.hessian(cost)(y))  # pyright: ignore[reportArgumentType]
+        H = (V * l.clamp(min=1e-2)) @ V.mT
+        move = quadratic_program(H, slope, A, b - A @ y, E, f - E @ y)
+        promised = -float(slope @ move)
+        if promised <= 1e-10 * (1 + abs(float(value))):
+            return y
+        t = 1.0
+        while float(cost(y + t * move)) > float(value) - 1e-4 * t * promised and t > 1e-12:
+            t *= 0.5
+        y = y + t * move
+    raise Unsolved(f"A descent of {steps} steps did not end; the last step promised {promised:.1e}.")

@@ -1,0 +1,186 @@
+"""Tasks with their solvers, and the command that trains every scheme on them and goes on where it stopped."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from inbounds.cli import main
+from inbounds.compare.command import misfits
+from inbounds.compare.jobs import Reference, SchemeTraining, judge, reference_config, scheme_config
+from inbounds.compare.rows import SCHEMES, TASKS, USUAL, open_task
+from inbounds.compare.table import Cell, cells
+from inbounds.problems import arm, control, dispatch, quadratic
+from inbounds.problems.solvers import Unsolved, quadratic_program
+from inbounds.train.store import Store
+from inbounds.train.work import work
+
+SMALL = {
+    "qp": lambda: quadratic(8, 3, 4, rows=40),
+    "sine": lambda: quadratic(8, 3, 4, rows=40, sine=True),
+    "dispatch": lambda: dispatch(5, rows=40),
+    "control": lambda: control(rows=40),
+    "arm": lambda: arm(rows=40),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_optimal_points_are_stationary(name):
+    """y = P(y - t grad) holds exactly at stationary points; P is ours, y the solver's."""
+    assert SMALL.keys() == TASKS.keys()
+    task = SMALL[name]()
+    for x in task.part("test")[: 1 if name == "arm" else 2]:
+        y = task.solve(x).requires_grad_()
+        value = task.objective(x, y)
+        (slope,) = torch.autograd.grad(value, y)
+        M = task.M.given(x)
+        assert (M.project(y.detach() - 0.1 * slope) - y).norm() < 1e-4
+        assert M.violation(y.detach()) < 1e-7
+        around = M.project(y.detach() + 0.02 * torch.randn(8, len(y), generator=torch.Generator().manual_seed(0)).double())
+        assert (task.objective(x, around) >= value - 1e-6).all()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_task_is_a_function_of_its_seed_and_knows_a_point_inside(name):
+    task, again = SMALL[name](), SMALL[name]()
+    assert torch.equal(task.x, again.x) and task.name == name
+    sizes = [len(task.part(split)) for split in ("train", "val", "test")]
+    assert sizes == [32, 4, 4] and torch.equal(torch.cat([task.part(s) for s in ("train", "val", "test")]), task.x)
+    if task.center is None:
+        assert name == "arm"  # a set of several curves: it has no inside
+        return
+    eq, ineq = task.M.given(task.x).residuals(task.center(task.x))
+    assert ineq.max() < 0 and (not eq.numel() or eq.abs().max() < 1e-12)
+    with pytest.raises(KeyError, match="split among train, val, test, got 'large'"):
+        task.part("large")
+
+
+def test_an_empty_program_is_not_solved_silently():
+    one, none = torch.ones(1, 1).double(), torch.zeros(0, 1).double()
+    with pytest.raises(Unsolved, match="Infeasible"):
+        quadratic_program(one, one[0], torch.cat([one, -one]), -torch.ones(2).double(), none, none[:, 0])
+
+
+def test_impossible_sizes_are_refused():
+    with pytest.raises(ValueError, match="equations < variables, got 8 and 8"):
+        quadratic(8, 8, 4)
+
+
+def test_the_judge_measures_gap_and_violation():
+    task = dispatch(5, rows=40)
+    x = task.part("test")
+    best = torch.stack([task.solve(r) for r in x])
+    same = judge(task, x, best, best[-2:])
+    assert same["gap_mean"] == 0 and same["infeasible"] == 0 and same["equalities_max"] < 1e-9
+    more = best.clone()
+    more[0] += 0.01
+    worse = judge(task, x, more, best)
+    assert worse["infeasible"] == 1 / len(x) and worse["gap_mean"] > 0
+    over = 0.05 / (1 + float(more[0].norm()))
+    assert worse["equalities_max"] == pytest.approx(over, rel=1e-6)
+    assert judge(task, x, torch.full_like(best, torch.nan), best)["infeasible"] == 1
+
+
+def test_the_share_of_infeasible_outputs_has_no_blind_spot_without_equations():
+    task = control(rows=40)
+    x = task.part("test")
+    best = torch.stack([task.solve(r) for r in x])
+    towards = best - 10 * x[:, :2]
+    found = judge(task, x, towards, best)
+    assert found["infeasible"] == 1 and found["equalities_max"] == 0 and found["inequalities_max"] > 1
+
+
+def test_a_stopped_training_goes_on_bit_for_bit(tmp_path):
+    store = Store(tmp_path)
+    work(reference_config("dispatch", 2), store, lambda config, store: Reference(config))
+    config = scheme_config("dispatch", SCHEMES["repair"], 0, steps=40, rows=2)
+
+    def trained(stop):
+        job = SchemeTraining(config, store)
+        while not job.done:
+            job.advance()
+            if stop and job.epoch == 1:
+                kept, job = job.state(), SchemeTraining(config, store)
+                job.restore(kept)
+        return job
+
+    one, two = trained(False), trained(True)
+    assert one.step == two.step == 40 and one.loss == two.loss
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters, two.parameters, strict=True))
+
+
+def test_a_stopped_solver_goes_on():
+    job, other = (Reference(reference_config("dispatch", 25)) for _ in range(2))
+    job.advance()
+    other.restore(job.state())
+    assert (other.epoch, other.epochs, other.done) == (1, 2, False)
+    other.advance()
+    assert other.done and torch.equal(other.y[:20], job.y) and other.y.shape == (25, 30)
+
+
+ARGS = ["compare", "--problems", "dispatch", "--schemes", "repair,hardnet", "--steps", "40", "--rows", "5", "--executor", "here"]
+
+
+def test_the_command_writes_one_table_and_trains_nothing_twice(tmp_path, capsys):
+    assert main([*ARGS, "--out", str(tmp_path), "--results", str(tmp_path / "kept")]) == 0
+    shown = capsys.readouterr().out
+    table = json.loads((tmp_path / "compare.json").read_text())
+    assert {"command", "commit", "date", "machine"} <= table.keys() and table["command"].startswith("inbounds compare --problems")
+    ours, refused = table["cells"]
+    assert ours["scheme"] == "repair" and ours["infeasible"] == 0 and ours["steps"] == 40 and ours["times_faster"] > 0
+    assert refused["gap_mean"] is None and "linearly independent" in refused["note"] and refused["note"] in shown
+    assert f"{100 * ours['gap_mean']:.2f} %" in (tmp_path / "compare.md").read_text()
+    assert (tmp_path / "kept" / "dispatch.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "compare.csv").read_text().count("\n") == 3
+    assert json.loads((tmp_path / "kept" / "dispatch.json").read_text())["cells"] == table["cells"]
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/result.json")}
+    assert len(before) == 2 and main([*ARGS, "--out", str(tmp_path)]) == 0
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/result.json")} == before
+
+
+def test_wrong_requests_are_refused(tmp_path, capsys):
+    for wrong, said in (
+        (["--problems", "lp"], "--problems asked for names among qp,sine,dispatch,control,arm, got 'lp'"),
+        (["--schemes", "dc4"], "--schemes asked for names among projection,"),
+        (["--problems", "dispatch", "--rows", "1001"], "--rows asked for at most 1000 test instances"),
+    ):
+        assert main(["compare", *wrong, "--out", str(tmp_path)]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_the_help_names_every_problem_and_scheme(capsys):
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    shown = "".join(capsys.readouterr().out.split())
+    assert f"among{','.join(USUAL)}(these);arm" in shown and f"among{','.join(SCHEMES)}(all)" in shown
+
+
+def test_what_does_not_fit_is_known_before_anything_is_trained():
+    known = {("dispatch", "hardnet"), ("control", "repair"), ("control", "gauge")}
+    found = misfits(["dispatch", "control", "arm"], list(SCHEMES.values()))
+    assert found.keys() == known | {("arm", name) for name in SCHEMES if name not in ("projection", "penalty")}
+
+
+def test_a_diverged_network_has_no_numbers(tmp_path):
+    store = Store(tmp_path)
+    store.run(reference_config("dispatch", 5)).finish({"objective": 1.0, "rows": 5, "cpu_seconds": 1.0}, {})
+    lost = dict.fromkeys(("objective", "gap_mean", "gap_p95", "equalities_max", "inequalities_max"))
+    result = {"task": "dispatch", "steps": 4, "batch": 2, "parameters": 3, "diverged": True, "infeasible": 1.0, **lost}
+    store.run(scheme_config("dispatch", SCHEMES["repair"], 0, 4, 5)).finish(result, {})
+    (cell,) = cells(["dispatch"], [SCHEMES["repair"]], {}, 1, 4, 5, store)
+    assert isinstance(cell, Cell) and cell.diverged == 1 and cell.gap_mean is None
+
+
+def stored(name):
+    path = Path(__file__).parents[1] / "results" / "compare" / f"{name}.json"
+    return {c["scheme"]: c for c in json.loads(path.read_text())["cells"]}
+
+
+def test_the_stored_table_is_on_the_authors_data_and_ours_keeps_its_promise():
+    """DC3's authors publish a mean optimum of -15.05 on these data."""
+    qp = stored("qp")
+    assert qp["projection"]["optimum"] == pytest.approx(-15.05, abs=0.02)
+    assert len(open_task("qp").x) == 10_000
+    assert qp["projection"]["gap_mean"] <= 0.01 and qp["projection"]["infeasible"] == 0
+    assert qp["projection"]["inequalities_max"] <= 0 and qp["projection"]["equalities_max"] <= 1e-12
