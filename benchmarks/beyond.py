@@ -343,7 +343,7 @@ def known(found: Any) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, printed and not stored")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
