@@ -7,12 +7,12 @@ import re
 import griffe
 
 CODE = re.compile(r"(`[^`]*`)")
-SIGNS = re.compile(r"([*_<|\[\]])")
+SIGNS = re.compile(r"([*_|\[\]])")
 
 
 def plain(text: str) -> str:
     """The text with every sign of Markdown outside of backticks as itself."""
-    return "".join(part if part.startswith("`") else SIGNS.sub(r"\\\1", part) for part in CODE.split(text))
+    return "".join(part if part.startswith("`") else SIGNS.sub(r"\\\1", part.replace("<", "&lt;")) for part in CODE.split(text))
 
 
 class Plain(griffe.Extension):

@@ -1,6 +1,6 @@
 """Builds wheel and sdist into dist/, and tries both.
 
-The wheel goes into an empty venv with torch alone. The sdist is unpacked; its own tests are collected, and the README's run.
+The wheel goes into an empty venv with torch alone. The sdist is unpacked; its tests are collected, and those of the README run.
 
 usage: python scripts/release_check.py -- ARGUMENTS OF PIP
 """

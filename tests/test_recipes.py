@@ -35,8 +35,9 @@ def test_protein_poses():
 
 
 def test_covariance_head():
-    C, error, losses = load("covariance_head").main(steps=30)
-    assert torch.linalg.eigvalsh(C.double()).min() >= 1e-2 and losses[-1] < losses[0] and error < 1
+    C, best, losses = load("covariance_head").main(steps=40)
+    assert torch.linalg.eigvalsh(C.double()).min() >= 1e-2
+    assert losses[-1] + best < (losses[0] + best) / 2  # half way to the likelihood of the true covariance
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
