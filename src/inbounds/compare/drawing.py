@@ -36,7 +36,7 @@ def _panel(axes, mine: list[Cell], task: str) -> None:
         axes.annotate(c.title, place, textcoords="offset points", xytext=(6, 4), fontsize=8, color=INK)
     axes.set(xscale="log", yscale="log", title=task, xlabel="CPU time of an instance in a batch of 1,000 (us)")
     axes.set_ylabel("mean gap to the solver (%)", color=GREY)
-    axes.margins(x=0.25, y=0.12)
+    axes.margins(x=0.4, y=0.12)
     axes.grid(True, color=GRID, zorder=0)
     axes.plot([], [], "o", color=LAND, label=f"violation at most {FEASIBLE:.0e}")
     axes.plot([], [], "x", color=BAD, label="violated")
