@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,14 +21,15 @@ def quadratic_program(P: Tensor, q: Tensor, A: Tensor, b: Tensor, E: Tensor, f: 
         import clarabel
         from scipy import sparse
 
-    settings = clarabel.DefaultSettings()
+    solver: Any = clarabel  # it comes without types
+    settings = solver.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
-    cones = [clarabel.ZeroConeT(len(f)), clarabel.NonnegativeConeT(len(b))]
+    cones = [solver.ZeroConeT(len(f)), solver.NonnegativeConeT(len(b))]
     rows, ends = sparse.csc_matrix(torch.cat([E, A]).numpy()), torch.cat([f, b]).numpy()
     upper = sparse.triu(sparse.csc_matrix(P.numpy()), format="csc")
-    found = clarabel.DefaultSolver(upper, q.numpy(), rows, ends, cones, settings).solve()
-    if str(found.status) not in ("Solved", "AlmostSolved"):
+    found = solver.DefaultSolver(upper, q.numpy(), rows, ends, cones, settings).solve()
+    if str(found.status) != "Solved":
         raise Unsolved(f"Clarabel says {found.status} of a program of {len(q)} variables.")
     return torch.tensor(found.x, dtype=torch.float64)
 
