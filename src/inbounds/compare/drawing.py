@@ -29,11 +29,15 @@ def draw(found: list[Cell], out: Path) -> None:
 
 
 def _panel(axes, mine: list[Cell], task: str) -> None:
-    for c in mine:
+    seconds = [c.inference_seconds or 0.0 for c in mine]
+    middle = (min(seconds) * max(seconds)) ** 0.5
+    for k, c in enumerate(sorted(mine, key=lambda c: c.gap_mean or 0.0)):  # neighbours get their names above and below, by turns
         kept = max(c.equalities_max or 0.0, c.inequalities_max or 0.0) <= FEASIBLE
         place = 1e6 * (c.inference_seconds or 0.0), max(100 * (c.gap_mean or 0.0), 0.01)
         axes.scatter(*place, color=LAND if kept else BAD, marker="o" if kept else "x", s=45, zorder=3)
-        axes.annotate(c.title, place, textcoords="offset points", xytext=(6, 4), fontsize=8, color=INK)
+        side, turn = ("right", -6) if (c.inference_seconds or 0.0) > middle else ("left", 6)
+        offset = {"textcoords": "offset points", "xytext": (turn, 4 if k % 2 else -11), "ha": side}
+        axes.annotate(c.title, place, fontsize=8, color=INK, **offset)
     axes.set(xscale="log", yscale="log", title=task, xlabel="CPU time of an instance in a batch of 1,000 (us)")
     axes.set_ylabel("mean gap to the solver (%)", color=GREY)
     axes.margins(x=0.4, y=0.12)

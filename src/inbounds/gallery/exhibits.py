@@ -263,6 +263,21 @@ EXHIBITS = [
     Exhibit(
         "stiefel", ib.Stiefel, (3, 2), Pairs(half=2.1, says="two unit columns at right angles: a quarter of a great circle apart")
     ),
+    Exhibit(
+        "hyperboloid",
+        ib.Hyperboloid,
+        (3,),
+        Cloud(
+            half=2.5,
+            middle=(0, 0, 1.6),
+            camera=(12, 30),
+            backdrop=shapes.together(shapes.sheet(2.4), shapes.triad(0.9, ("$y_1$", "$y_2$", "$t$"), aside=(-1.7, 0.3))),
+            coords=axis_last,
+            says="(t, y) with t = sqrt(1 + |y|^2): the hyperbolic plane",
+        ),
+        center=[1.5, 0, 0],
+        sigma=0.9,
+    ),
     cone(
         "psd",
         ib.PSD,

@@ -208,18 +208,31 @@ def elliptope() -> Backdrop:
     return draw
 
 
-def cone(height: float) -> Backdrop:
-    """{|(x, y)| <= z}."""
-    r, t = np.meshgrid([0, height], TURN)
+def bowl(wide: float, height: Callable[[np.ndarray], np.ndarray]) -> Backdrop:
+    """{z = height(|(x, y)|)} for |(x, y)| up to `wide`, with rings and ribs."""
+    r = np.linspace(0, wide, 25)
+    R, t = np.meshgrid(r, TURN)
 
     def draw(ax):
-        ax.plot_surface(r * np.cos(t), r * np.sin(t), r, color="#9cc3df", alpha=0.22, lw=0, shade=False, zorder=BACK)
-        for h in height * np.array([1 / 3, 2 / 3, 1]):
-            ax.plot(h * np.cos(TURN), h * np.sin(TURN), h, color=INK if h == height else FAINT, lw=1, zorder=BODY)
+        ax.plot_surface(R * np.cos(t), R * np.sin(t), height(R), color="#9cc3df", alpha=0.22, lw=0, shade=False, zorder=BACK)
+        for ring in wide * np.array([1 / 3, 2 / 3, 1]):
+            ax.plot(
+                ring * np.cos(TURN), ring * np.sin(TURN), height(ring), color=INK if ring == wide else FAINT, lw=1, zorder=BODY
+            )
         for s in TURN[:-1:8]:
-            ax.plot([0, height * np.cos(s)], [0, height * np.sin(s)], [0, height], color=FAINT, lw=0.7, zorder=BODY)
+            ax.plot(r * np.cos(s), r * np.sin(s), height(r), color=FAINT, lw=0.7, zorder=BODY)
 
     return draw
+
+
+def cone(height: float) -> Backdrop:
+    """{|(x, y)| <= z}."""
+    return bowl(height, lambda r: r)
+
+
+def sheet(wide: float) -> Backdrop:
+    """{z = sqrt(1 + x^2 + y^2)}, the hyperbolic plane."""
+    return bowl(wide, lambda r: np.sqrt(1 + r * r))
 
 
 def polygon(corners) -> Backdrop:

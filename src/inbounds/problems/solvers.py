@@ -21,7 +21,7 @@ def quadratic_program(P: Tensor, q: Tensor, A: Tensor, b: Tensor, E: Tensor, f: 
         import clarabel
         from scipy import sparse
 
-    solver: Any = clarabel  # a compiled module without types
+    solver: Any = clarabel  # it comes without types
     settings = solver.DefaultSettings()
     settings.verbose = False
     settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
@@ -29,7 +29,7 @@ def quadratic_program(P: Tensor, q: Tensor, A: Tensor, b: Tensor, E: Tensor, f: 
     rows, ends = sparse.csc_matrix(torch.cat([E, A]).numpy()), torch.cat([f, b]).numpy()
     upper = sparse.triu(sparse.csc_matrix(P.numpy()), format="csc")
     found = solver.DefaultSolver(upper, q.numpy(), rows, ends, cones, settings).solve()
-    if str(found.status) not in ("Solved", "AlmostSolved"):
+    if str(found.status) != "Solved":
         raise Unsolved(f"Clarabel says {found.status} of a program of {len(q)} variables.")
     return torch.tensor(found.x, dtype=torch.float64)
 
