@@ -10,16 +10,16 @@ N, FLOOR = 3, 1e-2
 COVARIANCES = ib.PSD(N, minimum=FLOOR)
 
 
-def main(steps: int = 100):
+def main(steps: int = 40):
     torch.manual_seed(0)
-    x = torch.rand(1000, 1)
+    x = torch.rand(500, 1)
     turn = torch.linalg.qr(torch.randn(N, N)).Q
     spread = torch.stack([0.1 + x[:, 0], 0.5 - 0.3 * x[:, 0], 0.3 + 0 * x[:, 0]], -1)
     truth = turn @ torch.diag_embed(spread) @ turn.T
     y = MultivariateNormal(torch.zeros(N), truth).sample()
     head = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, N * N), nn.Unflatten(-1, (N, N)), COVARIANCES)
     head[2].bias.data = torch.eye(N).flatten()  # to begin inside of the set, near the identity
-    optimizer = torch.optim.Adam(head.parameters(), 0.03)
+    optimizer = torch.optim.Adam(head.parameters(), 0.01)
     losses = []
     for _ in range(steps):
         loss = -MultivariateNormal(torch.zeros(N), head(x)).log_prob(y).mean()

@@ -54,7 +54,7 @@ def try_wheel(wheel: Path, folder: Path, pip: list[str]) -> None:
     assert all(f.startswith(("inbounds/", "inbounds-")) for f in files), "the wheel holds more than the package"
     python = fresh(folder)
     run(python, "-m", "pip", "install", "--quiet", *pip, wheel)
-    listed = {line.split("==")[0].lower() for line in run(python, "-m", "pip", "freeze").splitlines()}
+    listed = {re.split("==| @ ", line)[0].lower() for line in run(python, "-m", "pip", "freeze").splitlines()}
     assert not HEAVY & listed, f"{HEAVY & listed} came with the wheel"
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     run(python, "-c", example, cwd=folder)

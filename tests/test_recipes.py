@@ -35,7 +35,7 @@ def test_protein_poses():
 
 
 def test_covariance_head():
-    C, best, losses = load("covariance_head").main(steps=40)
+    C, best, losses = load("covariance_head").main()
     assert torch.linalg.eigvalsh(C.double()).min() >= 1e-2
     assert losses[-1] + best < (losses[0] + best) / 2  # half way to the likelihood of the true covariance
 
