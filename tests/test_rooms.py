@@ -29,7 +29,7 @@ FLOORS = (
     ("sets",),
     ("steps", "testing"),
     ("nets", "optim", "distributions", "ray_scaling"),
-    ("learned",),
+    ("learned", "ode"),
     ("inbounds",),
     ("records", "data"),
     ("train", "planning"),
@@ -39,7 +39,7 @@ FLOORS = (
 )
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
 LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
-LIBRARY |= {"distributions", "ray_scaling", "inbounds"}
+LIBRARY |= {"distributions", "ray_scaling", "ode", "inbounds"}
 # rooms whose short helpers still go without a docstring
 LATER = ("inbounds.kernels", "inbounds.solvers", "inbounds.learned.algebraic", "inbounds.report")
 
