@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .core import ConstraintSet, check_point, require_finite
+from .core import ConstraintSet, Manifold, check_point, log_gram, require_finite, tangent_basis
 from .kernels.derivative import looking
 from .nets import in_dtype_of
 from .sets.depends import bound
@@ -88,6 +88,85 @@ class ProjectedODE(nn.Module):
         self = bound(self, x, keywords)
         return self._nodes(x, self._rate(context, keywords))
 
+    def log_density(
+        self,
+        y: Tensor,
+        source: Any,
+        *context: Any,
+        probes: int | None = None,
+        generator: torch.Generator | None = None,
+        **keywords: Any,
+    ) -> Tensor:
+        """(*batch,): the log-density at y of the law of ode(x), for x from the distribution `source`, which has a log_prob.
+
+        Densities are with respect to the volume of the set's metric. It is source.log_prob at the point that the run leads to y
+        from, less the log_volume of the run; `probes` and `generator` are explained there. M is a manifold without boundary.
+        """
+        x, change = self.log_volume(y, *context, probes=probes, generator=generator, back=True, **keywords)
+        return source.log_prob(x) + change
+
+    def log_volume(
+        self,
+        x: Tensor,
+        *context: Any,
+        probes: int | None = None,
+        generator: torch.Generator | None = None,
+        back: bool = False,
+        **keywords: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """ode(x), and log |det d ode(x)| between volumes of the set's metric, (*batch,), as the integral of the divergence.
+
+        The divergence is the trace of P DV P, for the velocity V and the projection P on the tangent space. It takes one
+        directional derivative per number in a point. With `probes` it is an unbiased estimate by this many random directions,
+        which stay the same along the run. back=True runs from the horizon to time 0, which undoes the run.
+        """
+        self._require_no_boundary()
+        rate = self._rate(context, keywords, back)
+        x = start = self._start(x)
+        noise, weight = self._directions(x, probes, generator)
+        dt = self.horizon / self.steps
+        total = torch.zeros(x.shape[: x.dim() - len(self.M.shape)], dtype=x.dtype, device=x.device)
+        for i in range(self.steps):
+            stages: list[Tensor] = []
+            t, sign = (self.horizon - i * dt, -1) if back else (i * dt, 1)
+            x = self._step(self._counting(rate, noise, stages), t, sign * dt, x, back)
+            for w, g in zip(self.METHODS[self.method][1], stages, strict=True):
+                total = total + (w * weight * abs(dt)) * g
+        return x, total + metric_volume(self.M, x) - metric_volume(self.M, start)
+
+    def _counting(self, rate: Rate, noise: list[Tensor], found: list[Tensor]) -> Rate:
+        """The same rate, which appends the sum of <b, DV b> over the directions b = tangent(x, z) to a list."""
+
+        def counted(t: Time, x: Tensor) -> Tensor:
+            v, growth = torch.zeros_like(x), 0.0
+            for z in noise:
+                b = self.M.tangent(x, z)
+                v, dv = torch.func.jvp(lambda p: rate(t, p), (x,), (b,))
+                growth = growth + self.M._flat(b * dv).sum(-1)
+            found.append(torch.as_tensor(growth))
+            return v
+
+        return counted
+
+    def _directions(self, x: Tensor, probes: int | None, generator: torch.Generator | None) -> tuple[list[Tensor], float]:
+        """Vectors z with the weight for which the sum of z z^T is the identity, exactly or in expectation."""
+        if probes is None:
+            axes = torch.eye(math.prod(self.M.shape), dtype=x.dtype, device=x.device)
+            return [e.reshape(self.M.shape).expand_as(x) for e in axes], 1.0
+        if isinstance(probes, bool) or not isinstance(probes, int) or probes < 1:
+            raise ValueError(
+                f"ProjectedODE asked for a whole number of probes >= 1, or None for the exact trace, got {probes!r}."
+            )
+        draw = [torch.randn(x.shape, generator=generator, dtype=x.dtype, device=x.device) for _ in range(probes)]
+        return draw, 1 / probes
+
+    def _require_no_boundary(self) -> None:
+        if not isinstance(self.M, Manifold):
+            raise TypeError(
+                f"A density needs a Manifold (no boundary), got {self.M!r}: a flow presses mass on a boundary, where it has no "
+                "density, and the run cannot be undone. ode(x) and ode.trajectory(x) work on every set."
+            )
+
     def _start(self, x: Tensor) -> Tensor:
         check_point(x, self.M.shape, lambda: f"ProjectedODE on {self.M!r}")
         require_finite(x, lambda: f"ProjectedODE on {self.M!r}")
@@ -115,10 +194,10 @@ class ProjectedODE(nn.Module):
         dt = self.horizon / self.steps
         return self._step(rate, i * dt, dt, x)
 
-    def _step(self, rate: Rate, t: Time, dt: Time, x: Tensor) -> Tensor:
+    def _step(self, rate: Rate, t: Time, dt: Time, x: Tensor, back: bool = False) -> Tensor:
         """The point at time t + dt from the point x at time t, by one step of the method."""
         stages, weights = self.METHODS[self.method]
-        h = dt if self.horizon >= 0 else -dt
+        h = dt if (self.horizon >= 0) != back else -dt
         total, k = torch.zeros_like(x), torch.zeros_like(x)
         for (c, a), w in zip(stages, weights, strict=True):
             stage = self.M.project(x + (h * a) * k) if a else x
@@ -165,3 +244,12 @@ class ProjectedODE(nn.Module):
                 ("increase", "times.sort(-1).values") if self.horizon >= 0 else ("decrease", "times.sort(-1, True).values")
             )
             raise ValueError(f"ProjectedODE asked for times that {word} along the last dim, got others. Write {fix}.")
+
+
+def metric_volume(M: Manifold, x: Tensor) -> Tensor | float:
+    """(*batch,): the log of the volume of the set's metric at x, per volume of the ambient metric; 0 where they are the same."""
+    if M.metric == "ambient":
+        return 0.0
+    basis = [M.tangent(x, b) for b in tangent_basis(M, x)]
+    flat = torch.stack([M._flat(b) for b in basis], -2)
+    return 0.5 * (log_gram(M, x, basis) - torch.linalg.slogdet(flat @ flat.mT)[1])
