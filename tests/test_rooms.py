@@ -29,7 +29,7 @@ FLOORS = (
     ("sets",),
     ("steps", "testing"),
     ("nets", "optim", "distributions", "ray_scaling"),
-    ("learned", "schemes"),
+    ("learned", "ode", "schemes"),
     ("inbounds",),
     ("records", "data"),
     ("train", "planning", "problems"),
@@ -39,7 +39,7 @@ FLOORS = (
 )
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
 LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
-LIBRARY |= {"distributions", "ray_scaling", "schemes", "inbounds"}
+LIBRARY |= {"distributions", "ray_scaling", "ode", "schemes", "inbounds"}
 
 
 def room_of(file: Path) -> str:

@@ -3,7 +3,8 @@
 from . import distributions, optim
 from .core import ConstraintSet, LieGroup, Manifold
 from .learned import FitWarning, fit, load
-from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock, ProjectedODE
+from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock
+from .ode import ProjectedODE
 from .ray_scaling import RayScaling
 from .sets import (
     PSD,

@@ -434,7 +434,7 @@ class Manifold(ConstraintSet):
         basis = tangent_basis(self, x)
         y = self._exp(x, v)
         moved = [torch.func.jvp(lambda w: self._exp(x, w), (v,), (b,))[1] for b in basis]
-        return 0.5 * (_log_gram(self, y, moved) - _log_gram(self, x, basis))
+        return 0.5 * (log_gram(self, y, moved) - log_gram(self, x, basis))
 
     def log_volume(self, x: Tensor, v: Tensor) -> Tensor:
         """(*batch,): log |det d exp_x| at the tangent vector v, between volumes of the set's metric.
@@ -535,7 +535,7 @@ def tangent_basis(M: Manifold, x: Tensor) -> list[Tensor]:
     return [top[..., k].reshape(x.shape) for k in range(M.dim)]
 
 
-def _log_gram(M: Manifold, x: Tensor, vectors: list[Tensor]) -> Tensor:
+def log_gram(M: Manifold, x: Tensor, vectors: list[Tensor]) -> Tensor:
     """log det of the inner products of tangent vectors at x."""
     rows = [torch.stack([M._inner(x, u, v) for v in vectors], -1) for u in vectors]
     return torch.linalg.slogdet(torch.stack(rows, -2))[1]

@@ -1,11 +1,10 @@
-"""Networks that stay in M: at every layer (IAA), at the output (FAA), along an ODE (ProjectedODE); and blocks to build them."""
+"""Networks that stay in M: at every layer (IAA), at the output (FAA); and blocks to build them."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -131,92 +130,6 @@ class FAA(nn.Module):
         point = self.step.M.project(self.point.to(working_dtype(u)))
         batch = u.shape[: u.dim() - (len(self.step.M.shape) if u.shape[-1] != self.step.size else 1)]
         return point.expand(torch.broadcast_shapes(point.shape, batch + self.step.M.shape))
-
-
-def _require_arguments(field: nn.Module, time: bool) -> None:
-    """Raise unless field(t, x), or field(x) without time, can be called."""
-    try:
-        inspect.signature(field.forward).bind_partial(*(None,) * (1 + time))
-    except TypeError:
-        raise TypeError(
-            f"ProjectedODE calls field(t, x), but {type(field).__name__} takes one argument. For a field that does not depend on "
-            "time write ProjectedODE(field, M, time=False)."
-            if time
-            else f"ProjectedODE with time=False calls field(x), but {type(field).__name__} takes no argument."
-        ) from None
-
-
-class ProjectedODE(nn.Module):
-    """dx/dt = P_{T_x M} field(t, x) on [0, horizon] by a Runge-Kutta method with stage points projected on M.
-
-    Away from the boundary of M the methods have order 1 (euler), 2 (heun), 4 (rk4); where the solution runs into or along a
-    boundary its velocity jumps, and all of them have order 1.
-
-    A negative horizon runs the clock backwards: y(s) = x(-s) solves dy/ds = P_{T_y M}(-field(-s, y)) for 0 <= s <= |horizon|.
-    On the boundary of M that is not the inverse of running forwards, which forgets where a path came from.
-    """
-
-    # stages (c_i, a_i) with stage point x + h a_i k_{i-1} at time t + c_i h, and weights
-    METHODS: ClassVar = {
-        "euler": (((0.0, 0.0),), (1.0,)),
-        "heun": (((0.0, 0.0), (1.0, 1.0)), (0.5, 0.5)),
-        "rk4": (((0.0, 0.0), (0.5, 0.5), (0.5, 0.5), (1.0, 1.0)), (1 / 6, 1 / 3, 1 / 3, 1 / 6)),
-    }
-
-    def __init__(
-        self, field: nn.Module, M: ConstraintSet, horizon: float = 1.0, steps: int = 20, method: str = "heun", time: bool = True
-    ):
-        super().__init__()
-        if not isinstance(field, nn.Module):
-            raise TypeError(
-                f"ProjectedODE needs field as an nn.Module (a bare function would train nothing), got {type(field).__name__}."
-            )
-        if not isinstance(M, ConstraintSet):
-            raise TypeError(f"ProjectedODE needs a set, got {type(M).__name__}. Write ProjectedODE(field, Ball(2)).")
-        if method not in self.METHODS:
-            raise ValueError(f"ProjectedODE asked for a method among {', '.join(self.METHODS)}, got {method!r}.")
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"ProjectedODE asked for a whole number of steps >= 1, got {steps!r}.")
-        if not math.isfinite(horizon):
-            raise ValueError(f"ProjectedODE asked for a finite horizon, got {horizon}. Write horizon=1.0.")
-        _require_arguments(field, time)
-        self.field, self.M, self.horizon, self.steps, self.method, self.time = field, M, float(horizon), steps, method, time
-
-    def forward(self, x: Tensor, *context: Any, **keywords: Any) -> Tensor:
-        self = bound(self, x, keywords)
-        x = self._start(x)
-        for i in range(self.steps):
-            x = self._advance(i, x, context, keywords)
-        return x
-
-    def trajectory(self, x: Tensor, *context: Any, **keywords: Any) -> Tensor:
-        """Every point, start included: (steps + 1, *batch, *shape)."""
-        self = bound(self, x, keywords)
-        points = [self._start(x)]
-        for i in range(self.steps):
-            points.append(self._advance(i, points[-1], context, keywords))
-        return torch.stack(points)
-
-    def _start(self, x: Tensor) -> Tensor:
-        check_point(x, self.M.shape, lambda: f"ProjectedODE on {self.M!r}")
-        require_finite(x, lambda: f"ProjectedODE on {self.M!r}")
-        return self.M.project(x)
-
-    def _velocity(self, t: float, x: Tensor, context: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
-        time = (torch.as_tensor(t, dtype=x.dtype, device=x.device),) if self.time else ()
-        v = self.field(*(in_dtype_of(self.field, p) for p in (*time, x)), *context, **keywords)
-        v = v.reshape(x.shape).to(x.dtype)
-        return self.M.tangent(x, v if self.horizon >= 0 else -v)
-
-    def _advance(self, i: int, x: Tensor, context: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
-        stages, weights = self.METHODS[self.method]
-        h = abs(self.horizon) / self.steps
-        total, k = torch.zeros_like(x), torch.zeros_like(x)
-        for (c, a), w in zip(stages, weights, strict=True):
-            stage = self.M.project(x + (h * a) * k) if a else x
-            k = self._velocity((i + c) * self.horizon / self.steps, stage, context, keywords)
-            total = total + w * k
-        return self.M.project(x + h * total)
 
 
 class AnchorMixture(nn.Module):
