@@ -30,6 +30,7 @@ FLOORS = (
     ("steps", "testing"),
     ("nets", "optim", "distributions", "ray_scaling"),
     ("learned", "ode"),
+    ("generative",),
     ("inbounds",),
     ("records", "data"),
     ("train", "planning"),
@@ -39,7 +40,7 @@ FLOORS = (
 )
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
 LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
-LIBRARY |= {"distributions", "ray_scaling", "ode", "inbounds"}
+LIBRARY |= {"distributions", "ray_scaling", "ode", "generative", "inbounds"}
 # rooms whose short helpers still go without a docstring
 LATER = ("inbounds.kernels", "inbounds.solvers", "inbounds.learned.algebraic", "inbounds.report")
 

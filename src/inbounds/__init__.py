@@ -2,6 +2,7 @@
 
 from . import distributions, optim
 from .core import ConstraintSet, LieGroup, Manifold
+from .generative import FlowMatching
 from .learned import fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock
 from .ode import ProjectedODE
@@ -60,6 +61,7 @@ __all__ = [
     "Euclidean",
     "Exponential",
     "FixedTracePSD",
+    "FlowMatching",
     "GroupExponential",
     "Halfspace",
     "Halfspaces",
