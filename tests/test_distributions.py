@@ -295,3 +295,10 @@ def test_wrong_use_names_the_fix():
     ):
         with pytest.raises(error, match=words):
             call()
+
+
+def test_the_uniform_density_of_a_simplex_knows_its_total():
+    """Shares of 2 are a triangle with sides 2 sqrt 2."""
+    M = ib.Simplex(3, total=2.0)
+    x = M.sample(4, dtype=torch.float64)
+    torch.testing.assert_close(UniformOn(M).log_prob(x), torch.full((4,), -math.log(2 * math.sqrt(3)), dtype=torch.float64))

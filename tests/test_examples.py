@@ -73,3 +73,8 @@ def test_an_autoencoder_whose_latent_variable_is_a_rotation():
 def test_a_residual_network_on_the_hyperbolic_plane():
     miss, worst, losses = load("hyperbolic_resnet").main(steps=40)
     assert worst <= 1e-6 and miss**2 <= 0.2 * losses[0]
+
+
+def test_flow_matching_learns_two_modes_on_the_sphere():
+    M, y, learned, uniform, gain = load("flow_matching").main(steps=200)
+    assert M.contains(y).all() and learned <= 0.02 and uniform >= 10 * learned and gain >= 0.7

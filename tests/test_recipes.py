@@ -11,6 +11,8 @@ from test_examples import FOLDER, load
 import inbounds as ib
 
 OTHERS = {"power_balance"}  # longer: a set that depends on the input is a class of its own
+# networks of the literature, of at most 60 lines
+OTHERS |= {"geometric_network", "hyperbolic_resnet", "sphere_vae", "rotation_vae", "tree_embedding", "flow_matching"}
 PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
 
 
@@ -21,7 +23,7 @@ def test_every_example_is_on_the_page_and_the_page_has_no_other():
 
 @pytest.mark.parametrize("name", re.findall(r"^\| \[.*\]\(\.\./examples/(\w+)\.py\)", PAGE, re.M))
 def test_a_recipe_has_at_most_forty_lines(name):
-    assert name in OTHERS or len((FOLDER / f"{name}.py").read_text().splitlines()) <= 40
+    assert len((FOLDER / f"{name}.py").read_text().splitlines()) <= (60 if name in OTHERS else 40)
 
 
 def test_rotation_head():

@@ -30,6 +30,7 @@ FLOORS = (
     ("steps", "testing"),
     ("nets", "optim", "distributions", "ray_scaling"),
     ("learned", "ode", "schemes"),
+    ("generative",),
     ("inbounds",),
     ("records", "data"),
     ("train", "planning", "problems"),
@@ -39,7 +40,7 @@ FLOORS = (
 )
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
 LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
-LIBRARY |= {"distributions", "ray_scaling", "ode", "schemes", "inbounds"}
+LIBRARY |= {"distributions", "ray_scaling", "ode", "generative", "schemes", "inbounds"}
 
 
 def room_of(file: Path) -> str:

@@ -2,6 +2,7 @@
 
 from . import distributions, optim
 from .core import ConstraintSet, LieGroup, Manifold
+from .generative import FlowMatching
 from .learned import FitWarning, fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock
 from .ode import ProjectedODE
@@ -61,6 +62,7 @@ __all__ = [
     "Exponential",
     "FitWarning",
     "FixedTracePSD",
+    "FlowMatching",
     "GroupExponential",
     "Halfspace",
     "Halfspaces",

@@ -120,7 +120,7 @@ class ProjectedODE(nn.Module):
         directional derivative per number in a point. With `probes` it is an unbiased estimate by this many random directions,
         which stay the same along the run. back=True runs from the horizon to time 0, which undoes the run.
         """
-        self._require_no_boundary()
+        M = self._manifold()
         rate = self._rate(context, keywords, back)
         x = start = self._start(x)
         noise, weight = self._directions(x, probes, generator)
@@ -132,7 +132,7 @@ class ProjectedODE(nn.Module):
             x = self._step(self._counting(rate, noise, stages), t, sign * dt, x, back)
             for w, g in zip(self.METHODS[self.method][1], stages, strict=True):
                 total = total + (w * weight * abs(dt)) * g
-        return x, total + metric_volume(self.M, x) - metric_volume(self.M, start)
+        return x, total + metric_volume(M, x) - metric_volume(M, start)
 
     def _counting(self, rate: Rate, noise: list[Tensor], found: list[Tensor]) -> Rate:
         """The same rate, which appends the sum of <b, DV b> over the directions b = tangent(x, z) to a list."""
@@ -141,7 +141,7 @@ class ProjectedODE(nn.Module):
             v, growth = torch.zeros_like(x), 0.0
             for z in noise:
                 b = self.M.tangent(x, z)
-                v, dv = torch.func.jvp(lambda p: rate(t, p), (x,), (b,))
+                v, dv = torch.func.jvp(lambda p: rate(t, p), (x,), (b,))[:2]
                 growth = growth + self.M._flat(b * dv).sum(-1)
             found.append(torch.as_tensor(growth))
             return v
@@ -160,12 +160,14 @@ class ProjectedODE(nn.Module):
         draw = [torch.randn(x.shape, generator=generator, dtype=x.dtype, device=x.device) for _ in range(probes)]
         return draw, 1 / probes
 
-    def _require_no_boundary(self) -> None:
-        if not isinstance(self.M, Manifold):
-            raise TypeError(
-                f"A density needs a Manifold (no boundary), got {self.M!r}: a flow presses mass on a boundary, where it has no "
-                "density, and the run cannot be undone. ode(x) and ode.trajectory(x) work on every set."
-            )
+    def _manifold(self) -> Manifold:
+        """The set, refused where it may have a boundary."""
+        if isinstance(self.M, Manifold):
+            return self.M
+        raise TypeError(
+            f"A density needs a Manifold (no boundary), got {self.M!r}: a flow presses mass on a boundary, where it has no "
+            "density, and the run cannot be undone. ode(x) and ode.trajectory(x) work on every set."
+        )
 
     def _start(self, x: Tensor) -> Tensor:
         check_point(x, self.M.shape, lambda: f"ProjectedODE on {self.M!r}")

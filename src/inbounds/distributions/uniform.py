@@ -33,7 +33,7 @@ def _stiefel(n: int, k: int) -> Tensor:
 
 def _simplex(M: Simplex) -> Tensor:
     n = M.shape[0]
-    return torch.tensor(0.5 * math.log(n) - math.lgamma(n), dtype=torch.float64)
+    return 0.5 * math.log(n) - math.lgamma(n) + (n - 1) * M.total.double().log()
 
 
 def _product(M: Product) -> Tensor:
