@@ -1,6 +1,8 @@
 """Every scheme against the formula that defines it, on small sets that depend on the input."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -270,6 +272,16 @@ def test_a_memo_follows_its_matrix():
     assert memo(b) == b.sum() and len(calls) == 3
     learnt = a.clone().requires_grad_()
     assert memo(learnt).requires_grad and memo(b) == b.sum()
+
+
+def test_the_snippet_of_the_page_runs():
+    page = (Path(__file__).parents[1] / "docs" / "compare.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    scope = {}
+    exec(snippet, scope)
+    assert scope["net"].weight.grad.abs().max() > 0
+    named = set(re.findall(r"^\| `(\w+)\(net", page, re.M))
+    assert named == set(schemes.__all__) - {"Scheme"}  # every scheme has its line
 
 
 def test_wrong_use_is_refused_with_the_fix():
