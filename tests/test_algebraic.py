@@ -210,7 +210,8 @@ def test_the_derivative_of_a_chart(rotations):
 
 
 # --- compiled ----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("more", [False, pytest.param(True, marks=pytest.mark.nightly)], ids=["ellipse", "curve"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("more", [False, True], ids=["ellipse", "curve"])
 def test_compiled_in_one_graph_with_gradients(more):
     t = 2 * math.pi * torch.rand(300, 1, dtype=F64, generator=torch.Generator().manual_seed(0))
     M = ib.fit(torch.cat([t.cos(), 2 * t.sin(), t.cos() ** 2], 1)[:, : 2 + more])

@@ -252,8 +252,10 @@ def every(dtype=torch.float32):
 
 
 @pytest.mark.parametrize("p", list(every()), ids=lambda p: f"{type(p).__name__} on {p.M!r}")
-def test_conventions(p):
+def test_conventions(p, monkeypatch):
     """Shapes, support, expand, float32 in and out, log_prob differentiable in the value, no gradient through sample."""
+    # Dynamo turns the checks of all distributions off when it first compiles something in a process
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
     x = p.rsample((5,))
     assert x.shape == (5, 2, *p.event_shape) and x.dtype == torch.float32 and p.support.check(x).all()
     assert p.log_prob(x).shape == (5, 2) and torch.isfinite(p.log_prob(x)).all() and p.log_prob(x).dtype == torch.float32

@@ -32,7 +32,7 @@ def dykstra(x, *sets, rounds=1000):
 CONVEX = [
     (ib.Polytope, ib.Box([-1.0] * 4, [0.6] * 4), ib.Affine([[1.0, 1, 1, 1]], [0.5])),
     (ib.Polytope, ib.Simplex(4), ib.Halfspace([1.0, 1, 0, 0], 0.6)),
-    (ib.Polytope, ib.CappedSimplex(5, 0.4), ib.Halfspaces([[1.0, 1, 0, 0, 0], [0, 0, 1, 1, 0]], [0.5, 0.6])),
+    (ib.Polytope, ib.CappedSimplex(4, 0.4), ib.Halfspaces([[1.0, 1, 0, 0], [0, 0, 1, 1]], [0.5, 0.6])),
     (ib.Implicit, ib.Ball(3), ib.Halfspace([1.0, 1, 0], 0.5)),
     (ib.Implicit, ib.SecondOrderCone(4), ib.Affine([[1.0, 0.2, 0, 0]], [1.0])),
     (ib.Implicit, ib.Ball(2), ib.Ball(2, center=[1.0, 0])),
@@ -152,7 +152,7 @@ WRONG = [
     ),
     (
         ValueError,
-        r"one set of parameters for all points, since Ball\(2, radius=<4>\) is curved.*batch dims \(4,\).*context=c",
+        r"one set of parameters for all points, since Ball\(2, radius=\[1, 1, 1, 1\]\) is curved.*batch dims \(4,\).*context=c",
         lambda: ib.Intersection(ib.Ball(2, radius=torch.ones(4)), ib.Halfspace([1.0, 0], 0.5)),
     ),
     (ValueError, r"Correlation asked for n >= 1", lambda: ib.Correlation(0)),

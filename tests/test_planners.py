@@ -82,6 +82,7 @@ def test_string_pulling_never_lengthens():
     promises(world, tight, x, y)
 
 
+@pytest.mark.nightly
 def test_learned_directions():
     world = pl.load_world("rect")
     _, inner = pl.inflated(world)

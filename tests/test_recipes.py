@@ -42,6 +42,7 @@ def test_covariance_head():
     assert losses[-1] + best < (losses[0] + best) / 2  # half way to the likelihood of the true covariance
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
 def test_actions_are_the_same_in_onnx_runtime():
     a, b, (torque, shares, thrust) = load("action_set").main()

@@ -27,7 +27,7 @@ def by_rim_points(world, x, y, count=400):
     return float(dijkstra(D.numpy(), indices=0)[1])
 
 
-@pytest.mark.parametrize("name", ["rect", "rect-overlap", "sphere", "caps"])
+@pytest.mark.parametrize("name", ["rect", "rect-overlap", "sphere", pytest.param("caps", marks=pytest.mark.nightly)])
 def test_shortest_paths_against_a_dense_graph(name):
     world = WORLDS[name]()
     x, y = blocked_pairs(world, 3, g(3))

@@ -108,12 +108,14 @@ def test_a_noisy_sphere_is_not_solid(k, sigma):
     assert float((M.project(x) - x).square().sum(1).mean()) < sigma**2 / 10
 
 
+@pytest.mark.nightly
 def test_a_solid_ring_is_not_a_noisy_circle():
     x = circle(600) * (0.25 + 0.75 * uniform(600, 1, seed=2)).sqrt()
     assert fitted(x)[0].info["dimension"] == 2
 
 
 # --- 4 and 11: units ---------------------------------------------------------------------------------------------
+@pytest.mark.nightly
 def test_units_of_one_axis_do_not_matter():
     x = normalize(normal(600, 3), dim=1) * torch.tensor([1000.0, 1.0, 1.0], dtype=torch.float64)
     M, _ = fitted(x)
@@ -166,6 +168,7 @@ def test_a_bay_that_the_hull_closes_is_found_or_doubted():
 
 
 # --- 8: the sampled part -----------------------------------------------------------------------------------------
+@pytest.mark.nightly
 def test_a_noisy_half_sphere_keeps_its_rim():
     x = normalize(normal(1200, 3), dim=1)
     x = torch.cat([x[:, :2], x[:, 2:].abs()], 1) + 0.003 * normal(1200, 3, seed=1)
