@@ -365,6 +365,16 @@ def test_a_cell_that_fails_costs_its_own_row_only(tmp_path, capfd):
     assert rows == ["proj-faa"]
 
 
+def test_the_time_left_is_not_made_of_rounding(tmp_path):
+    """A unit that goes on from a checkpoint, at its first word: 0.7 + 0.1 x 3/7 - 0.7 - 0.1 x 3/7 is not 0."""
+    todo = [Unit({"unit": 0}, cost=0.7), Unit({"unit": 1}, cost=0.1), Unit({"unit": 2}, cost=30.0)]
+    for epoch in range(1, 40):
+        watch = Progress(todo, Store(tmp_path), workers=1, out=io.StringIO())
+        watch.done, watch.before = {key(todo[0].config)}, 0.7
+        watch(Event("progress", key(todo[1].config), {"epoch": epoch, "epochs": 47}), todo[1])
+        assert watch.left() == "about 30 s left"
+
+
 def test_the_time_left_is_never_below_zero(tmp_path):
     """0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1: what is left after the last unit may round to less than nothing."""
     said = set()

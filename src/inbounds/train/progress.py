@@ -80,8 +80,9 @@ class Progress:
             self.costs[k] * c["epoch"] / max(c["epochs"], 1) for k, c in self.current.items()
         )
         earlier = sum(self.costs[k] * c["from"] / max(c["epochs"], 1) for k, c in self.current.items())
-        worked, rest = finished - self.before - earlier, sum(self.costs.values()) - finished
-        if worked <= 0:
+        whole = sum(self.costs.values())
+        worked, rest = finished - self.before - earlier, whole - finished
+        if worked <= 1e-9 * whole:  # nothing yet: the rest of a difference of sums is rounding
             return f"about {time_text(rest / self.workers)} left"
         return f"about {time_text((time.monotonic() - self.began) * rest / worked)} left"
 
