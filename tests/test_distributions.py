@@ -304,3 +304,18 @@ def test_the_uniform_density_of_a_simplex_knows_its_total():
     M = ib.Simplex(3, total=2.0)
     x = M.sample(4, dtype=torch.float64)
     torch.testing.assert_close(UniformOn(M).log_prob(x), torch.full((4,), -math.log(2 * math.sqrt(3)), dtype=torch.float64))
+
+
+def test_sets_that_differ_in_numbers_their_names_leave_out_are_not_the_same():
+    low, high = torch.zeros(20), torch.ones(20)
+    other = high.clone()
+    other[10] = 2.0
+    with pytest.raises(NotImplementedError, match="same set"):
+        kl_divergence(UniformOn(ib.Box(low, high)), UniformOn(ib.Box(low, other)))
+    assert kl_divergence(UniformOn(ib.Box(low, high)), UniformOn(ib.Box(low, high))) == 0
+
+
+def test_a_normal_that_wraps_too_often_is_refused():
+    x = ib.Sphere(3).sample(2)
+    with pytest.raises(ValueError, match=r"at most 100 times.*UniformOn"):
+        WrappedNormal(ib.Sphere(3), x, 1e4).log_prob(x)

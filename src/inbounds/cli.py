@@ -27,6 +27,18 @@ def seconds(text: str) -> float:
     return number
 
 
+def where_to_train(parser: argparse.ArgumentParser) -> None:
+    """The options of commands that train: in processes of this machine, on a cluster, or in the command's own process."""
+    parser.add_argument(
+        "--executor",
+        choices=("local", "ray", "here"),
+        default="local",
+        help="where to train: processes, a cluster, or this process (%(default)s)",
+    )
+    parser.add_argument("--address", metavar="A", help="of the Ray cluster")
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
+
+
 def gallery_options(parser: argparse.ArgumentParser) -> None:
     """The options of `inbounds gallery`."""
     parser.add_argument(
@@ -59,14 +71,7 @@ def table_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="your own sphere.npz, so3.npz, ...; what is not there is generated")
     parser.add_argument("--published-data", action="store_true", help="the files of --data are the paper's own: no * beside them")
     parser.add_argument("--chains", metavar="FOLDER", help="protein from your own PDB, mmCIF or ProteinNet files")
-    parser.add_argument(
-        "--executor",
-        choices=("local", "ray", "here"),
-        default="local",
-        help="where to train: processes, a cluster, or this process (%(default)s)",
-    )
-    parser.add_argument("--address", metavar="A", help="of the Ray cluster")
-    parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
+    where_to_train(parser)
     parser.add_argument("--out", metavar="DIR", help="the run store; the same command goes on where it stopped (runs/PRESET)")
     parser.add_argument("--results", metavar="DIR", help="also write each dataset's table there, as NAME.json")
     parser.add_argument(
@@ -175,14 +180,7 @@ def compare_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", type=positive, default=1_000, metavar="N", help="test instances to solve for the gap (%(default)s)"
     )
-    parser.add_argument(
-        "--executor",
-        choices=("local", "ray", "here"),
-        default="local",
-        help="where to train: processes, a cluster, or this process (%(default)s)",
-    )
-    parser.add_argument("--address", metavar="A", help="of the Ray cluster")
-    parser.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (one per core)")
+    where_to_train(parser)
     parser.add_argument(
         "--out",
         default="runs/compare",

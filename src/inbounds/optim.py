@@ -87,7 +87,7 @@ class RiemannianOptimizer(torch.optim.Optimizer):
         return loss
 
     def _update(self, p: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not say how a parameter moves: write _update(p, group, state).")
 
     def state_dict(self) -> dict[str, Any]:
         """The state without the sets, which stay with the program; their names are kept, to tell when they have changed."""

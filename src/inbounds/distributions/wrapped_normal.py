@@ -15,7 +15,7 @@ from ..sets import SE, SO, Affine, Euclidean, Hyperboloid, Product, Sphere
 from .on_set import OnSet, as_tensors, require_point, require_scale
 
 TAIL = math.sqrt(2 * math.log(1e7))  # P(|z| > sqrt(dim) + TAIL) <= 1e-7 for a standard normal z
-MOST = 100  # turns; a normal that wraps more often is uniform to rounding
+MOST = 100  # turns; a normal that wraps more often is refused
 
 
 def is_known(M: Any) -> bool:
@@ -53,7 +53,12 @@ def preimages(M: Manifold, v: Tensor, scale: Tensor) -> list[Tensor]:
         return [v]
     flat = M._flat(v)
     longest = float((scale.detach() * (math.sqrt(M.dim) + TAIL) / turn.detach()).max())
-    turns = min(MOST, max(0, math.ceil(longest - 0.5)))
+    turns = max(0, math.ceil(longest - 0.5))
+    if turns > MOST:
+        raise ValueError(
+            f"WrappedNormal asked for a scale that wraps around {M!r} at most {MOST} times, got {float(scale.max()):g}, which "
+            f"does so {turns} times. Write UniformOn(M), from which it hardly differs."
+        )
     along = unit(flat) * turn.to(v)[..., None]
     return [(flat + k * along).reshape(v.shape) for k in range(-turns, turns + 1)]
 
