@@ -1,0 +1,112 @@
+"""How much do the draws behind a cell of the table decide? Rows trained with other anchors and on other fields, all else equal.
+
+The published numbers come from one draw of 100 anchors (Prob) and one random field on the sphere, which are not ours. Here `Prob`
+is trained on our sphere and disk with several draws of anchors and with anchors that are spread out, and `Prob` and `Proj FAA` on
+other fields of the sphere; depth 4, no decay, three seeds, 8,000 steps of 500 (a tenth of the protocol). Reported is the loss
+on 20,000 test points, and for anchors the loss of perfect labels: the row cannot do better by choosing one anchor. Writes
+results/draws.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from inbounds.data import disk, sphere
+from inbounds.data.pairs import Pairs, generator
+from inbounds.nets import AnchorMixture
+from inbounds.paper.models import ANCHORS, anchor_error
+from inbounds.paper.rows import ROWS
+from inbounds.train.training import Member, Problem, Protocol, StackTraining
+
+RESULTS = Path(__file__).parents[1] / "results" / "draws.json"
+SIZES = {"train": 4_000, "val": 800, "test": 1_200, "large": 20_000}
+PUBLISHED = {"sphere": {"prob": 7.48e-3, "proj-faa": 5.03e-3}, "disk": {"prob": 2.58e-3}}
+
+
+def drawn(pairs: Pairs, stream: int) -> Tensor:
+    """100 training targets; stream 77 is the table's draw."""
+    y = pairs["train"][1]
+    return y[torch.randperm(len(y), generator=generator(0, stream=stream))[:ANCHORS]]
+
+
+def spread(pairs: Pairs) -> Tensor:
+    """100 training targets, each the one farthest from those before it."""
+    y = pairs["train"][1]
+    chosen, away = [0], (y - y[0]).norm(dim=-1)
+    while len(chosen) < ANCHORS:
+        chosen.append(int(away.argmax()))
+        away = torch.minimum(away, (y - y[chosen[-1]]).norm(dim=-1))
+    return y[chosen]
+
+
+def prob(pairs: Pairs, anchors: Tensor) -> tuple[Problem, float]:
+    """What `Prob` learns with these anchors, and the test loss of perfect labels."""
+    (x, y), (x_val, y_val), (_, y_large) = pairs["train"], pairs["val"], pairs["large"]
+    mixture = AnchorMixture(nn.Identity(), anchors)
+    build = ROWS["prob"].problem(pairs).build
+    floor = float((anchors[mixture.label(y_large)] - y_large).square().mean())
+    return Problem(build, x, mixture.label(y), x_val, y_val, anchor_error, mixture.read), floor
+
+
+def test_losses(pairs: Pairs, problem: Problem, epochs: int) -> list[float]:
+    """Of three seeds, each at its best epoch."""
+    training = StackTraining(problem, Protocol(epochs=epochs), [Member(seed, depth=4) for seed in range(3)])
+    while not training.done:
+        training.advance()
+    x, y = pairs["large"]
+    with torch.no_grad():
+        return [float((problem.read(net(x)) - y).square().mean()) for net in map(training.model, range(3))]
+
+
+def cases(draws: int) -> Iterator[tuple[dict, Pairs, Problem]]:
+    for make in (sphere, disk):
+        pairs = make(SIZES)
+        for stream in range(77, 77 + draws):
+            problem, floor = prob(pairs, drawn(pairs, stream))
+            yield {"data": pairs.name, "row": "prob", "anchors": f"draw {stream - 77}", "floor": floor}, pairs, problem
+        problem, floor = prob(pairs, spread(pairs))
+        yield {"data": pairs.name, "row": "prob", "anchors": "spread out", "floor": floor}, pairs, problem
+    for seed in range(draws):
+        pairs = sphere(SIZES, seed=seed)
+        problem, floor = prob(pairs, drawn(pairs, 77))
+        if seed:  # seed 0 is there already
+            yield {"data": "sphere", "row": "prob", "field": seed, "floor": floor}, pairs, problem
+        yield {"data": "sphere", "row": "proj-faa", "field": seed}, pairs, ROWS["proj-faa"].problem(pairs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--epochs", type=int, default=1_000, help="of 8 steps (%(default)s)")
+    parser.add_argument("--draws", type=int, default=4, help="of anchors, and of fields (%(default)s)")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    found = []
+    for about, pairs, problem in cases(args.draws):
+        losses = test_losses(pairs, problem, args.epochs)
+        found.append({**about, "loss": statistics.mean(losses), "by_seed": losses})
+        said = ", ".join(f"{k} {v:.2g}" if isinstance(v, float) else f"{k} {v}" for k, v in about.items())
+        published = PUBLISHED[about["data"]][about["row"]]
+        print(
+            f"{said}: loss {found[-1]['loss']:.2e} ({min(losses):.1e} to {max(losses):.1e}), published {published:.1e}",
+            flush=True,
+        )
+    about = {
+        "command": f"python benchmarks/draws.py --epochs {args.epochs} --draws {args.draws}",
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores, one thread, torch {torch.__version__.split('+')[0]}",
+        "rows": found,
+    }
+    RESULTS.write_text(json.dumps(about, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
