@@ -231,8 +231,12 @@ def so10() -> Case:
 
 
 def sphere() -> Case:
-    peers = {"geoopt": Entry(lambda: use("geoopt").Sphere().projx), "F.normalize": Entry(lambda: nn.functional.normalize)}
     M = ib.Sphere(3)
+    peers = {
+        "geoopt": Entry(lambda: use("geoopt").Sphere().projx),
+        "F.normalize": Entry(lambda: nn.functional.normalize),
+        "ours without checks": Entry(lambda: M._project, rival=False, note="the formula alone: what the checks of project cost"),
+    }
     gaussian = lambda b: torch.randn(b, 3)  # noqa: E731
     return Case("Sphere(3) project", gaussian, Entry(lambda: M.project), peers, on(M), compiled=(4096,))
 
