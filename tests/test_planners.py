@@ -12,7 +12,6 @@ from inbounds import planning as pl
 from inbounds.planning.learning import blocked_pairs
 from inbounds.planning.sides import one_per_row
 
-
 OF_FLOAT32 = [pytest.param(name, torch.float32, marks=pytest.mark.nightly) for name in ("rect-overlap", "caps")]
 OF_FLOAT32 += [(name, torch.float32) for name in ("rect", "sphere")]  # planners go on in float64 whatever comes
 
