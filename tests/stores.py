@@ -11,9 +11,9 @@ ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3
 
 
 def command(out, *extra):
-    """One worker, unless told: every process takes seconds to import torch."""
+    """One worker, unless it is told where to work: every process takes seconds to import torch."""
     start = [sys.executable, "-m", "inbounds.cli", "table", *ARGS, "--out", str(out)]
-    return [*start, "--checkpoint", "0.05", "--workers", "1", *extra]
+    return [*start, "--checkpoint", "0.05", *([] if "--executor" in extra else ["--workers", "1"]), *extra]
 
 
 def table(out):
