@@ -3,7 +3,8 @@ PYTHON ?= python3
 # For machines without a GPU: make test TORCH_INDEX="--extra-index-url https://download.pytorch.org/whl/cpu"
 TORCH_INDEX ?=
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt
+# --no-compile: Python compiles what it imports, a small part of what is installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH_INDEX) -c constraints.txt
 
 .PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-beyond bench-equations bench-training docs release-check lint clean
 
@@ -12,9 +13,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH_
 	$(PIP) -e ".[lab]"
 	@touch $@
 
-.venv/dev: .venv/lab
+# in one go: what lab asks for is part of it
+.venv/dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
 	$(PIP) -e ".[dev]"
-	@touch $@
+	@touch .venv/lab $@
 
 .venv-peers/done: benchmarks/peers.txt constraints.txt
 	$(PYTHON) -m venv .venv-peers

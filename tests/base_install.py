@@ -37,8 +37,9 @@ def base_install(folder: Path) -> Path:
     return folder
 
 
-def run(folder: Path, code: str, *args: str) -> subprocess.CompletedProcess:
+def run(folder: Path, code: str, *args: str, cwd: Path) -> subprocess.CompletedProcess:
     """The code in a Python that sees this package and the folder's, and no site-packages (-S)."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     env["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(folder)])
-    return subprocess.run([sys.executable, "-S", "-W", "ignore", "-c", code, *args], capture_output=True, text=True, env=env)
+    start = [sys.executable, "-S", "-W", "ignore", "-c", code, *args]
+    return subprocess.run(start, capture_output=True, text=True, env=env, cwd=cwd)

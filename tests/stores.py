@@ -2,17 +2,18 @@
 
 import csv
 import fcntl
-import subprocess
 import sys
 from pathlib import Path
+
+from inbounds.cli import main
 
 ARGS = ["--datasets", "sphere", "--models", "regular,proj-iaa", "--depths", "2,3", "--seeds", "1", "--epochs", "40"]
 
 
 def command(out, *extra):
-    """One worker, unless told: every process takes seconds to import torch."""
+    """One worker, unless it is told where to work: every process takes seconds to import torch."""
     start = [sys.executable, "-m", "inbounds.cli", "table", *ARGS, "--out", str(out)]
-    return [*start, "--checkpoint", "0.05", "--workers", "1", *extra]
+    return [*start, "--checkpoint", "0.05", *([] if "--executor" in extra else ["--workers", "1"]), *extra]
 
 
 def table(out):
@@ -22,10 +23,10 @@ def table(out):
 
 
 def made_once(folder: Path) -> Path:
-    """A finished store in this folder, which all processes of a test run share: the first one that asks makes it."""
+    """A finished store in this folder, which all processes of a test run share: the first one that asks makes it, itself."""
     folder.mkdir(exist_ok=True)
     with open(folder / "turn", "w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         if not (folder / "store" / "table.csv").exists():
-            subprocess.run(command(folder / "store", "--workers", "2"), check=True, capture_output=True)
+            assert main(["table", *ARGS, "--executor", "here", "--out", str(folder / "store")]) == 0
     return folder / "store"

@@ -40,37 +40,55 @@ CALLS = {
 # what works with torch alone
 FREE = ["data.sphere({'large': 50}).fingerprint()", "data.disk({'large': 50})", "ib.check_set(ib.Ball(2))", "parser()"]
 
+# all that is tried, in one process of its own
 TRY = """
-import json, os, sys, torch, inbounds as ib
+import contextlib, io, json, os, sys, torch, inbounds as ib
 from pathlib import Path
 from inbounds import data, learned, planning as pl, problems, train
-from inbounds.cli import parser
+from inbounds.cli import main, parser
 from inbounds.planning import drawing
 from inbounds.train import files
-world, said = pl.load_world("rect"), {}
+calls, commands, snippets = map(json.loads, sys.argv[1:])
+world, said, answers, errors, scope = pl.load_world("rect"), {}, [], [], {}
 for name in ("x.npz", "x.pdb"):
     Path(name).touch()
-for call in json.loads(sys.argv[1]):
+for args in commands:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
+        code = main(args)
+    answers.append([code, out.getvalue(), error.getvalue()])
+for call in calls:
     torch.manual_seed(0)
     try:
         eval(call)
         said[call] = None
     except BaseException as error:
         said[call] = [type(error).__name__, str(error), getattr(error, "name", None)]
-print(json.dumps(said))
+for snippet in snippets:
+    try:
+        exec(snippet, scope)
+        errors.append("")
+    except Exception as error:
+        errors.append(f"{type(error).__name__}: {error}")
+print()
+print(json.dumps([said, answers, errors]))
 """
+FIRST = snippets((ROOT / "README.md").read_text())
+START = (ROOT / "docs" / "start.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return base_install(tmp_path_factory.mktemp("base"))
-
-
-def test_every_call_that_needs_more_than_torch_names_it_and_how_to_install_it(base, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    done = run(base, TRY, json.dumps([*CALLS, *FREE]))
+def tried(tmp_path_factory):
+    """What the calls, the commands and the snippets said."""
+    base, folder = base_install(tmp_path_factory.mktemp("base")), tmp_path_factory.mktemp("tried")
+    commands = [[name, *args] for name, args in ARGUMENTS.items()]
+    asked = [[*CALLS, *FREE], commands, [*FIRST, *snippets(START)]]
+    done = run(base, TRY, *map(json.dumps, asked), cwd=folder)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_every_call_that_needs_more_than_torch_names_it_and_how_to_install_it(tried):
+    said = tried[0]
     for call, package in CALLS.items():
         kind, text, name = said[call]
         assert kind == "ModuleNotFoundError" and name.split(".")[0] == package, (call, said[call])
@@ -91,54 +109,22 @@ ARGUMENTS = {
 BRINGS = {"compare": "problems"}  # the extra of a command, where it is not lab
 
 
-CALL_ALL = """
-import contextlib, io, json, sys
-from inbounds.cli import main
-said = []
-for args in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as error:
-        code = main(args)
-    said.append([code, out.getvalue(), error.getvalue()])
-print(json.dumps(said))
-"""
-
-
-def test_every_command_says_what_to_install(base, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_every_command_says_what_to_install(tried):
     assert ARGUMENTS.keys() == COMMANDS.keys() - {"runs"}  # it lists a store, which only an install with lab can have written
-    done = run(base, CALL_ALL, json.dumps([[name, *args] for name, args in ARGUMENTS.items()]))
-    assert done.returncode == 0, done.stderr
-    for name, (code, out, error) in zip(ARGUMENTS, json.loads(done.stdout), strict=True):
+    for name, (code, out, error) in zip(ARGUMENTS, tried[1], strict=True):
         assert code == 2 and out == "", (name, code, out, error)
         assert f"inbounds {name}" in error and HOW.format(BRINGS.get(name, "lab")) in error and error.count("\n") == 1, error
 
 
-RUN_ALL = """
-import json, sys
-errors, scope = [], {}
-for snippet in json.loads(sys.argv[1]):
-    try:
-        exec(snippet, scope)
-        errors.append("")
-    except Exception as error:
-        errors.append(f"{type(error).__name__}: {error}")
-print(json.dumps(errors))
-"""
-
-
-def test_two_of_the_first_snippets_need_the_lab_extra(base):
+def test_two_of_the_first_snippets_need_the_lab_extra(tried):
     """The README's example and the other first steps run with torch alone; those two say how to get it."""
-    start = (ROOT / "docs" / "start.md").read_text()
-    first, steps = snippets((ROOT / "README.md").read_text()), snippets(start)
-    done = run(base, RUN_ALL, json.dumps([*first, *steps]))
-    assert done.returncode == 0, done.stderr
-    errors = json.loads(done.stdout.splitlines()[-1])
-    assert errors[: len(first)] == [""] * len(first)
-    failed = {n: error for n, error in enumerate(errors[len(first) :]) if error}
+    steps, errors = snippets(START), tried[2]
+    assert errors[: len(FIRST)] == [""] * len(FIRST)
+    failed = {n: error for n, error in enumerate(errors[len(FIRST) :]) if error}
     assert {next(w for w in ("pl.Around", "ib.fit") if w in steps[n]) for n in failed} == {"pl.Around", "ib.fit"}
     assert len(failed) == 2 and all(HOW.format("lab") in error for error in failed.values())
     for n, snippet in enumerate(steps):
-        words = start.split(snippet)[0].rsplit("\n\n", 1)[1]  # the paragraph that introduces it
+        words = START.split(snippet)[0].rsplit("\n\n", 1)[1]  # the paragraph that introduces it
         assert ("[lab]" in words) == (n in failed), words
 
 

@@ -2,14 +2,12 @@
 
 import copy
 import io
-import os
 import warnings
 from collections import OrderedDict
 
 import pytest
 import torch
 from catalogue import SETS
-from ports import free_port
 from torch import nn
 
 import inbounds as ib
@@ -120,24 +118,6 @@ def test_stacks_transforms_and_placeholders_are_left_alone():
     exported = torch.export.export(nets[0], (x,))
     assert torch.allclose(exported.module()(x), nets[0](x))
     nets[1].load_state_dict(exported.state_dict, strict=False)
-
-
-def _data_parallel(rank, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=1)
-    a, b, c = (nn.parallel.DistributedDataParallel(model(M())) for M in (SMALL, SMALL, LARGE))
-    a(torch.randn(4, 2)).sum().backward()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        b.load_state_dict(a.state_dict())
-    with pytest.warns(UserWarning, match=r"another set at module\.step\.M "):
-        c.load_state_dict(a.state_dict())
-    torch.distributed.destroy_process_group()
-
-
-def test_data_parallel_models_carry_the_note():
-    """A real process group, of one, in a process of its own: gloo holds the interpreter while it waits for the network."""
-    torch.multiprocessing.spawn(_data_parallel, args=(free_port(),), nprocs=1)
 
 
 def test_the_warning_points_to_the_caller():

@@ -172,7 +172,7 @@ def test_support_closure_or_sampled():
     assert ib.fit(draw("sphere", 1500), support="sampled").info["inequality"] == ""
 
 
-@pytest.mark.parametrize(("a", "b"), [(1e-3, 0.0), (1e3, 0.0), (1.0, 100.0)])
+@pytest.mark.parametrize(("a", "b"), [(1e-3, 0.0), (1e3, 1e5)])
 def test_units_and_origin_do_not_matter(a, b):
     x = draw("so3", 600)
     x[:10] = noise(x[:10], 0.5)
@@ -355,7 +355,7 @@ def test_a_linear_constraint_is_not_bounded_by_its_samples():
         torch.rand(300, 1, generator=G().manual_seed(0), dtype=torch.float64),
         torch.rand(600, 3, generator=G().manual_seed(0), dtype=torch.float64),
         ib.Ball(2).sample(40, generator=G().manual_seed(0), dtype=torch.float64),
-        ib.Ball(6).sample(800, generator=G().manual_seed(0), dtype=torch.float64),
+        pytest.param(ib.Ball(6).sample(800, generator=G().manual_seed(0), dtype=torch.float64), marks=pytest.mark.nightly),
     ],
     ids=["interval", "cube", "disk", "ball"],
 )

@@ -19,7 +19,7 @@ def hull():
     return Hull.fit(torch.rand(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
 
 
-def dykstra(x, *sets, rounds=1000):
+def dykstra(x, *sets, rounds=200):
     """The textbook method for convex sets: slow, and knows nothing of ours but the members' own projections."""
     y, corrections = x, [torch.zeros_like(x) for _ in sets]
     for _ in range(rounds):

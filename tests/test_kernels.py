@@ -177,18 +177,18 @@ def on_se3(x):
 
 
 DERIVATIVES = {
-    "nearest rotation": (nearest_rotation, randn(3, 3, 3)),
+    "nearest rotation": (nearest_rotation, randn(2, 3, 3)),
     "nearest rotation at I": (nearest_rotation, torch.eye(3, dtype=F64)[None].clone()),
     "nearest rotation, det < 0": (nearest_rotation, torch.diag(torch.tensor([2.0, 1.0, -0.5], dtype=F64))[None].clone()),
     "nearest rotation, rank two": (nearest_rotation, torch.diag(torch.tensor([2.0, 1.0, 0.0], dtype=F64))[None].clone()),
     "so3 exp": (so3_exp, randn(3, 3)),
     "so3 exp at 0": (so3_exp, torch.zeros(1, 3, dtype=F64)),
     "so3 exp, large": (so3_exp, 3 * randn(3, 3)),
-    "so3 log": (on_so3(so3_log), randn(3, 3, 3)),
+    "so3 log": (on_so3(so3_log), randn(2, 3, 3)),
     "so3 log at I": (on_so3(so3_log), torch.eye(3, dtype=F64)[None].clone()),
-    "se3 exp": (se3_exp, randn(3, 6)),
+    "se3 exp": (se3_exp, randn(2, 6)),
     "se3 exp at 0": (se3_exp, torch.zeros(1, 6, dtype=F64)),
-    "se3 log": (on_se3, randn(3, 3, 4)),
+    "se3 log": (on_se3, randn(2, 3, 4)),
     "se3 log at I": (on_se3, torch.eye(3, 4, dtype=F64)[None].clone()),
     "polar 5x3": (polar, randn(2, 5, 3)),
     "polar at orthonormal": (polar, torch.eye(4, 2, dtype=F64)[None].clone()),

@@ -3,13 +3,9 @@
 import copy
 import itertools
 import math
-import os
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from ports import free_port
 from torch import nn
 
 import inbounds as ib
@@ -87,7 +83,7 @@ LONG = [
 
 
 @pytest.mark.parametrize("name", LONG)  # projection and geodesics on SE(3) are those on SO(3)
-@pytest.mark.parametrize("updates", [2_000, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("updates", [1_000, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_float32_updates_do_not_drift(name, updates):
     step = STEPS[name]()
     g = torch.Generator().manual_seed(0)
@@ -266,27 +262,6 @@ def test_geometry_keeps_float32_under_autocast(name):
         assert h.dtype == torch.float32
         assert step.M.contains(h).all() and step.M.violation(h.double()).max() < 2e-6
     assert direct.max() < 2e-6
-
-
-def _worker(rank, port, results):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=2)
-    torch.manual_seed(0)
-    net = nn.parallel.DistributedDataParallel(iaa(ib.GroupExponential(ib.SE(3))))
-    x = torch.randn(8, 4, 4, generator=torch.Generator().manual_seed(1))
-    net(x[4 * rank : 4 * rank + 4]).square().mean().backward()
-    if rank == 0:
-        torch.save([p.grad for p in net.parameters()], results)
-    dist.destroy_process_group()
-
-
-def test_two_gloo_processes_give_the_gradient_of_the_whole_batch(tmp_path):
-    mp.spawn(_worker, args=(free_port(), str(tmp_path / "grads.pt")), nprocs=2)
-    net = iaa(ib.GroupExponential(ib.SE(3)))
-    x = torch.randn(8, 4, 4, generator=torch.Generator().manual_seed(1))
-    net(x).square().mean().backward()
-    for got, p in zip(torch.load(tmp_path / "grads.pt"), net.parameters(), strict=True):
-        torch.testing.assert_close(got, p.grad)
 
 
 def test_training_reaches_a_small_loss_inside_the_set():

@@ -279,9 +279,10 @@ def test_every_set_step_and_network_runs_where_its_tensors_are(name):
         points += [M.compose(x, x), M.inverse(x), M.group_exp(torch.empty(5, M.dim, device="meta"))]
         steps.append(ib.GroupExponential(M))
     for step in steps:
-        points.append(ib.IAA([ib.MLPBlock(M.shape, step.size) for _ in range(2)], step).to("meta")(x))
+        points.append(ib.IAA([ib.MLPBlock(M.shape, step.size)], step).to("meta")(x))
         points.append(ib.FAA(nn.Linear(3, step.size), step).to("meta")(torch.empty(5, 3, device="meta")))
-    points.append(ib.ProjectedODE(Clock(), M, steps=2, method="rk4")(x))
+    methods = ("euler", "heun", "rk4") if name == "Sphere(3)" else ("euler",)  # how steps are combined is the same for all sets
+    points += [ib.ProjectedODE(Clock(), M, steps=1, method=method)(x) for method in methods]
     points[0].sum().backward()
     assert all(p.is_meta and p.shape == x.shape for p in points) and all(r.is_meta and r.shape == (5,) for r in rows)
     assert x.grad.is_meta and all(r.is_meta for r in M.residuals(x))

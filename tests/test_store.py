@@ -58,7 +58,7 @@ def refused(out):
     def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
 
-    done = subprocess.run(command(out), capture_output=True, text=True, preexec_fn=small_files)
+    done = subprocess.run(command(out, "--executor", "here"), capture_output=True, text=True, preexec_fn=small_files)
     assert done.returncode == 1
     assert "Cannot write" in done.stderr
     assert "finished runs are kept" in done.stderr
@@ -73,6 +73,7 @@ def resumed(out, **more):
 
 
 def test_killed_then_interrupted_then_refused_by_the_disk_it_ends_in_the_same_table(tmp_path, undisturbed):
+    """By a worker process, which gives the table that the command's own process gave undisturbed."""
     killed(tmp_path, ("os.rename", "checkpoint.safetensors", 3))
     interrupted(tmp_path, "os.rename", "result.json", 2)
     finished = {path: path.read_bytes() for path in tmp_path.glob("runs/*/result.json")}
@@ -81,11 +82,6 @@ def test_killed_then_interrupted_then_refused_by_the_disk_it_ends_in_the_same_ta
     assert max(resumed(tmp_path)) > 0  # a kill cost an epoch, not the run
     assert table(tmp_path) == undisturbed
     assert all(path.read_bytes() == was for path, was in finished.items())
-
-
-def test_in_the_commands_own_process_it_gives_the_same_table(tmp_path, undisturbed):
-    assert main(["table", *ARGS, "--executor", "here", "--out", str(tmp_path)]) == 0
-    assert table(tmp_path) == undisturbed
 
 
 @pytest.mark.nightly
@@ -106,7 +102,8 @@ def test_a_killed_worker_is_replaced(tmp_path, undisturbed):
 
 
 def test_two_processes_share_a_store(tmp_path, undisturbed):
-    both = [subprocess.Popen(command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    args = command(tmp_path, "--executor", "here")
+    both = [subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
     for process in both:
         out, _ = process.communicate(timeout=HANG)
         assert process.returncode == 0, out

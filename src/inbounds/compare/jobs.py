@@ -15,7 +15,7 @@ from ..train.work import Job, Unit
 from .rows import SCHEMES, Row, open_task
 
 CHUNK = 20  # steps of training, or solved problems, between two looks at the clock
-BATCH, RATE = 200, 1e-3
+BATCH, RATE = 200, 1e-3  # rows a step, and Adam's rate: the same for every scheme
 FEASIBLE = 1e-6  # an output whose violation is larger counts as infeasible
 
 

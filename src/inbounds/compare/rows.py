@@ -16,7 +16,7 @@ from ..problems import Task, arm, control, dispatch, quadratic
 from ..schemes import Scheme
 from ..train.training import built
 
-WIDTH, DEPTH = 200, 2
+WIDTH, DEPTH = 200, 2  # of the network: units of a hidden layer, and how many of them
 
 
 @dataclass(frozen=True)

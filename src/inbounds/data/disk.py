@@ -9,7 +9,7 @@ from ..sets import Ball
 from .pairs import Pairs
 from .synthetic import build
 
-ALPHA, STEPS, DT = 0.5, 100, 0.01
+ALPHA, STEPS, DT = 0.5, 100, 0.01  # the paper's
 
 
 def disk(sizes: dict[str, int] | None = None, seed: int = 0) -> Pairs:

@@ -11,7 +11,7 @@ from ..sets import Sphere
 from .pairs import Pairs, generator
 from .synthetic import build
 
-GRID, STEPS, DT = 100, 20, 0.1
+GRID, STEPS, DT = 100, 20, 0.1  # the paper's
 
 
 def sphere(sizes: dict[str, int] | None = None, seed: int = 0) -> Pairs:

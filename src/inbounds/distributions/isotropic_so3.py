@@ -17,7 +17,7 @@ from .on_set import OnSet, as_tensors, require_point, require_scale
 
 SWITCH = 0.3  # of the time: both series below are right to 1e-11 here
 TERMS = 13  # of the series for long times: the next is e^-54
-LOG_VOLUME = math.log(16 * math.sqrt(2) * math.pi**2)
+LOG_VOLUME = math.log(16 * math.sqrt(2) * math.pi**2)  # of SO(3) in the ambient metric: 8 pi^2 for unit speed, times sqrt(2)^3
 
 
 def log_heat(w: Tensor, time: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from ..sets.solved import SolvedSet
 from .exhibits import EXHIBITS, Exhibit
 from .pictures import Plate, draw_overview, draw_plate
 
-REPEATS = 9
+REPEATS = 9  # timings, of which the median is shown
 PATIENCE = 1_000  # points of sets that a solver projects on: a thousand times as dear as a formula
 
 

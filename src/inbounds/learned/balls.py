@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 STEPS = 1_000  # at most; a few per dimension
-EPS = 64 * torch.finfo(torch.float64).eps
+EPS = 64 * torch.finfo(torch.float64).eps  # rounding of a weight or of a way, relative to its size
 
 
 def smallest_ball(w: Tensor) -> tuple[Tensor, float]:

@@ -20,7 +20,7 @@ MARGIN = 2.0  # an own time is this much longer than the straight way back takes
 NEIGHBOURS = 4_000  # samples kept for own times, at most
 
 EPOCHS, BATCHES = 8, 100  # 3 networks x 800 steps: 80 s on one core of 2026 for points of R^3, more samples or not
-ALPHAS = (0.25, 0.5, 1.0)
+ALPHAS = (0.25, 0.5, 1.0)  # of the paper: one network for each, and the best denoiser is kept
 
 
 class LearnedFlow(LearnedSet):

@@ -14,10 +14,10 @@ from .graphs import kd_tree, neighbours
 from .samples import SPARED, STRAY, Cloud, Samples
 from .trial import Trial
 
-CONFIDENCE = 0.95
+CONFIDENCE = 0.95  # of the bounds that samples give which were set aside
 SHARES = (0.5, 0.9, 0.95, 0.99)  # quantiles of the distance
 LAW = 0.1  # standard deviation of the displaced samples that are projected, in sizes of the set
-LANDINGS = 1_000
+LANDINGS = 1_000  # displaced samples: a share of 1 % is then known to 0.3 %
 LOCAL = 10  # neighbours: their distance is the local spacing
 
 

@@ -11,7 +11,7 @@ from .polynomials import Polynomials
 STEPS = 30  # at most
 EPS = torch.finfo(torch.float64).eps
 FLAT = 1e-9  # of the largest eigenvalue: no curvature
-TINY = 1e-30
+TINY = 1e-30  # keeps quotients finite at the centre; its square is no denormal number
 
 
 class Quadric:

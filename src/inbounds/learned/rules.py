@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 SIGMAS = (0.03, 0.1)  # of the set's size
 ABOVE_NOISE = (1.5, 3.0)
-MOST_SIGMA = 0.3
+MOST_SIGMA = 0.3  # of the set's size: farther away the nearest point is another one, whatever the noise
 SLACK = 1.05
 GAIN = 0.5
 NOISY = 0.4
 SHELL, SPARSE = 0.2, 1 / 3
 OFF = 6.0
-ISOLATED, NEIGHBOURS = 3.0, 5
+ISOLATED, NEIGHBOURS = 3.0, 5  # neighbours whose distance is compared
 ROUGH = 0.1
 TOGETHER = 0.2
 CROWD = 4  # neighbours for every coefficient of a graph

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from ..extras import needed_for
 
-FEWEST = 20
+FEWEST = 20  # set by reasoning: fewer cannot tell a curved set from noise
 REPEATED = 3  # so many rows for every different one: more of them would not help
 MOST_STRAYS = 0.1  # share of the samples that may lie off the affine hull of the rest
 STRAY = 30  # times the median distance from the median point
 SPARED = 59  # the fewest with which 95 % of a set can be bounded at a confidence of 95 %: 0.95^59 < 0.05
-MOST_SPARED = 1_000
+MOST_SPARED = 1_000  # quantiles up to 99 % are known from them
 ROUNDING = 1e-9  # of a coordinate's own spread: flatter than this is flat
 
 

@@ -92,7 +92,7 @@ def _copy_aside(path: Path, read: Callable) -> None:
             warnings.warn(told, stacklevel=3)
 
 
-SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.02)
+SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.02)  # of the paper's sizes, tried from the largest on
 
 
 def protein_of(chains: str, seed: int) -> Pairs:

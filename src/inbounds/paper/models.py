@@ -15,8 +15,8 @@ from ..nets import FAA, IAA, AttentionBlock, Flat, MLPBlock
 from ..sets import Euclidean
 from ..steps import Exponential, GroupExponential, Projection, Step
 
-ANCHORS = 100
-HEADS = 3
+ANCHORS = 100  # of the rows that output probabilities, the paper's
+HEADS = 3  # of attention, the paper's
 WIDTH = {"cs": 2_048, "flock": 256}  # of the encoder's feed-forward layer: the paper's on cs, ours on flock
 WIDE = 64  # hidden units of a block in the wide rows; chosen with their lr and depth by benchmarks/wide_blocks.py
 WIDE_ATTENTION = {"heads": 4, "dim": 64, "width": 128}

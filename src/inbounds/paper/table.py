@@ -204,7 +204,7 @@ def groups(found: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 
 NARROW = ("model", "loss", "loss on M", "violation", "in M", "published", "seeds x steps")
-FULL_WIDTH = 132
+FULL_WIDTH = 132  # characters that all columns take
 
 
 def show(found: Sequence[Cell], preset: Preset, out=None) -> None:

@@ -12,9 +12,9 @@ from ..sets import Depends, Implicit
 from .solvers import Unsolved
 from .task import Task
 
-LIMIT, OBSTACLE, RADIUS = 2.5, (1.0, 0.0), 0.4
+LIMIT, OBSTACLE, RADIUS = 2.5, (1.0, 0.0), 0.4  # of each joint, radians; a disc within reach of the links
 REST, STIFFNESS = (1.0, 0.3, 0.3), (4.0, 2.0, 1.0)  # the posture that costs nothing, and what each joint costs
-STARTS = 8
+STARTS = 8  # of the reference solver beside the rest posture: the best of its answers counts
 
 
 def joints(q: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from ..sets import Depends, Polytope
 from .solvers import newton_descent, quadratic_program
 from .task import Task
 
-RADIUS, GAIN, SPEED, AHEAD = 0.5, 2.0, 1.0, 1.0
+RADIUS, GAIN, SPEED, AHEAD = 0.5, 2.0, 1.0, 1.0  # r, gain, speed and T of the formulas below
 
 
 class Barrier(nn.Module):

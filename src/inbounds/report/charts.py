@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 360, 300
+WIDTH, HEIGHT = 360, 300  # pixels
 LEFT, RIGHT, TOP, BOTTOM = 58, 338, 34, 218  # of the field between the axes
-LEGEND_TOP, LEGEND_ROW, LEGEND_COLUMNS = 266, 17, 3
+LEGEND_TOP, LEGEND_ROW, LEGEND_COLUMNS = 266, 17, 3  # pixels from above, pixels a row, entries a row
 TICKS = 5  # labels on an axis, at most
 
 # the paper's two questions are two channels: where a row enforces the set is a colour, how it does so is a mark and a dash

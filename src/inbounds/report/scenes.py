@@ -27,7 +27,7 @@ MOMENTS = 20  # pictures of a true motion
 BODIES = 6  # rotations shown of a dataset of single rotations
 LANES = ("regular", "proj-iaa", "exp-iaa", "proj-faa", "exp-faa")
 LONGEST_CHAIN = 160  # residues
-RANDOM_WORLDS, QUERIES = 4, 40
+RANDOM_WORLDS, QUERIES = 4, 40  # worlds beside the shipped ones; queries, of which the one that bends most is shown
 
 
 def numbers(t: Tensor, decimals: int = 4) -> list:

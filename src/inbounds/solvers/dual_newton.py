@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-STEPS = 50
+STEPS = 50  # at most; a row leaves when it has converged
 Project = Callable[[Tensor, Tensor], Tensor]  # points (r, n) and their row numbers (r,) -> P_K
 
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from .linear import apply, length, stiff_step
 from .pivoting import chosen
 
-STEPS = 40
+STEPS = 40  # at most; a row leaves when it has converged
 PLAIN_STEPS = 10  # without safeguards, at most
 STIFF = 1e6  # weight of the constraints in a plain step
 FEW = 4  # gradients that are cheaper one by one than batched, whose set-up costs as much as some five of them
-HALVINGS = 8
+HALVINGS = 8  # of a step that does not help, before it counts as failed
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
 DONE = 1e-12  # error of the conditions, relative to |x| + |y| + 1, at which a row leaves; the last step was quadratic
 

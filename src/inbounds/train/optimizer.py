@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
+BETA1, BETA2, EPS = 0.9, 0.999, 1e-8  # those of torch.optim.AdamW
 
 
 class StackedAdamW:

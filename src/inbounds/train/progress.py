@@ -12,7 +12,7 @@ from .executors import Event
 from .store import Store, key
 from .work import Unit
 
-PLAIN_SECONDS = 15.0
+PLAIN_SECONDS = 15.0  # between two lines where the output is no terminal
 
 
 class Progress:

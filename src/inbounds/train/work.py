@@ -15,7 +15,7 @@ from torch import Tensor
 from .files import Damaged, publish, publish_json, publish_tensors, read_tensors
 from .store import Run, Store
 
-REPORT_SECONDS = 0.5
+REPORT_SECONDS = 0.5  # between two reports of a run
 LAST = "last.safetensors"
 
 

@@ -32,7 +32,7 @@ from ...drawing import GREY, GRID, INK, LAND, SECOND, THIRD, save
 from ...records import machine, tiny, writable
 from ...sets import SO, Sphere
 
-POINTS, SAMPLES, SEED = 200, 4_000, 0
+POINTS, SAMPLES, SEED = 200, 4_000, 0  # points x that are projected; samples of M as in the paper's training split
 DEPTH = 0.5  # K reaches as far from M as this share of the reach
 TIMES = [10 ** (-k / 4) for k in range(4, 25)]  # 1e-1 .. 1e-6
 SMALL = 1e-3 * (1 + 1e-9)  # the slope is fitted from here down

@@ -14,7 +14,7 @@ from ...planning import Around, OneStep, Path, Planner, Roadmap, ShortestPaths, 
 from ...planning.drawing import panel, paths
 
 PAIRS = {"rect": 8, "sphere": 7}
-LAM = 9.0
+LAM = 9.0  # weight of a step's length against the way that is left, the paper's
 
 
 def west_east(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:

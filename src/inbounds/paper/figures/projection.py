@@ -28,8 +28,8 @@ from ...records import machine, tiny, writable
 
 DATASETS = ("sphere", "disk", "so3", "cs", "protein")
 TITLES = {"sphere": "Sphere", "disk": "Disk", "so3": "SO(3)", "cs": "CS", "protein": "Protein"}
-SIGMAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5)
-SAMPLES, POINTS = 4_000, 500
+SIGMAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5)  # noise, the horizontal axis
+SAMPLES, POINTS = 4_000, 500  # that a set is learned from, and that are projected; the paper's
 METHODS = {  # name: title, colour
     "flow": ("flow matching (the paper)", SECOND),
     "flow-own-time": ("flow matching, own time", NOISE),

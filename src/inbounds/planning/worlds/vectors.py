@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...kernels.vectors import norm
 
-TURN = 2 * math.pi
+TURN = 2 * math.pi  # radians
 
 
 def dot(u: Tensor, v: Tensor) -> Tensor:
