@@ -1,7 +1,4 @@
-"""A robot arm with joint limits and an obstacle: joint angles from equations. The goal is the context of one set for all goals.
-
-Three links reach for it: the hand on the goal, the joints within their limits, every joint outside a round obstacle.
-"""
+"""A robot arm: its hand on the goal, joints within their limits and outside of an obstacle. The goal is the set's context."""
 
 import torch
 

@@ -30,8 +30,7 @@ def main(steps: int = 60):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    path = ode.trajectory(truth[0]).detach()
-    error = (path - truth).square().mean().sqrt()
+    error = ((path := ode.trajectory(truth[0]).detach()) - truth).square().mean().sqrt()
     print(f"off by {error:.3f} at all times, seen at {len(SEEN)} of {STEPS}; least concentration {path.min():.1e}")
     return path, float(error)
 

@@ -30,8 +30,7 @@ def main(steps: int = 60):
         again = model()  # the set is code, the weights are the file
         again.load_state_dict(load_file(Path(folder) / "net.safetensors"))
         (served,) = exported(again.eval(), folder).run(None, {"x": x.numpy()})
-    here = net(x).detach()
-    off = (torch.from_numpy(served) - here).abs().max()
+    off = (torch.from_numpy(served) - (here := net(x).detach())).abs().max()
     print(f"loss {loss.detach():.3f}; loaded weights agree: {torch.equal(again(x), net(x))}; ONNX Runtime differs by {off:.0e}")
     return here, torch.from_numpy(served)
 

@@ -10,6 +10,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\]\(\.\./([^)#\s]+)")
+FOLDER = re.compile(r"\[([^\]]+)\]\(\.\./([^)#\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -28,9 +29,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page, config: MkDocsConfig, files: Files) -> str:
-    """Links of pages in docs/ lead to the copies on the site."""
+    """Links of pages in docs/ lead to the copies on the site; a folder has no page, so that its name stays and the link goes."""
     if "/" in page.file.src_uri:
         return markdown
+    markdown = FOLDER.sub(lambda m: m[1] if (ROOT / m[2]).is_dir() else m[0], markdown)
     return LINK.sub(lambda m: f"]({place(m[1])}" if (ROOT / m[1]).is_file() else m[0], markdown)
 
 

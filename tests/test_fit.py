@@ -116,10 +116,12 @@ def test_clean_samples_give_the_formula(name, bound):
     assert not M.exact and M.method == "algebraic"
 
 
-def test_what_the_report_says(capsys):
+def test_what_the_report_says():
     M = fitted("sphere")
-    M.report()
-    said = capsys.readouterr().out
+    report = M.report()
+    said = str(report)
+    assert report.dimension == 2 and report.equations == ("x3^2 + x2^2 + x1^2 - 1 = 0",) and not report.doubts
+    assert report.samples == M.info["samples"] and "Report(title=" in repr(report) and "<pre>" in report._repr_html_()
     assert "x3^2 + x2^2 + x1^2 - 1 = 0" in said and "dimension 2 in 3 coordinates" in said
     assert M.info["equations"] == ["x3^2 + x2^2 + x1^2 - 1 = 0"]
     disk = fitted("disk").info

@@ -21,7 +21,7 @@ PAGE = ROOT.parents[1] / "docs" / "architecture.md"
 # from the ground up; a room may import those of the floors below, and "inbounds" is the package's own __init__
 FLOORS = (
     ("extras", "kernels", "theory"),
-    ("fingerprint", "files", "drawing"),
+    ("fingerprint", "files", "drawing", "picture"),
     ("core",),
     ("solvers",),
     ("sets",),
@@ -37,7 +37,7 @@ FLOORS = (
     ("cli",),
 )
 FLOOR = {room: k for k, floor in enumerate(FLOORS) for room in floor}
-LIBRARY = {"kernels", "theory", "fingerprint", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
+LIBRARY = {"kernels", "theory", "fingerprint", "picture", "core", "solvers", "sets", "steps", "testing", "nets", "optim"}
 LIBRARY |= {"distributions", "ray_scaling", "ode", "generative", "schemes", "inbounds"}
 
 

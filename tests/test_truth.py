@@ -241,11 +241,13 @@ def test_files_whose_numbers_contradict_each_other_are_refused(name, tmp_path):
         ib.load(tmp_path / "set.safetensors")
 
 
-def test_a_report_prints_no_control_characters(capsys):
+def test_a_report_prints_no_control_characters():
     M = changed("nothing")[0]
     M.info["text"] = "a\x1b[31mb\nc\x07"
-    M.report()
-    assert capsys.readouterr().out == "a?[31mb\nc?\n"
+    M.info["doubts"] = ["\x1b[2J"]
+    assert str(M.report()) == "a?[31mb\nc?" and M.report().doubts == ("?[2J",)
+    M.info.clear()
+    assert "made by hand" in str(M.report())
 
 
 # --- 13: resources -----------------------------------------------------------------------------------------------

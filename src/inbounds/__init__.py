@@ -39,7 +39,7 @@ from .solvers import Solution
 from .steps import Exponential, GroupExponential, Projection
 from .testing import check_set
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "FAA",

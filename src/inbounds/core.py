@@ -14,6 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from html import escape
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from .fingerprint import compare_note, keep_note
 from .kernels.derivative import eager, looking
 from .kernels.vectors import norm, unit
+from .picture import Picture, picture_of
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
@@ -263,6 +265,21 @@ class ConstraintSet(nn.Module, ABC):
         check_point(x, self.shape, self.__repr__)
         require_finite(x, self.__repr__)
         return self.project(x)
+
+    def plot(self, points: Tensor | None = None) -> Picture:
+        """A picture of a set whose points have two or three numbers, and of your points on it: red where they are not in M.
+
+        A notebook shows it, `M.plot(x).save("set.svg")` writes it. The dots are where points outside of M land on it.
+        """
+        return picture_of(self, points)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the constructor, under a picture where one can be drawn."""
+        try:
+            drawing = self.plot().svg
+        except (ValueError, RuntimeError, TypeError, NotImplementedError):
+            drawing = ""  # more dimensions, a batch of sets, a context that is not given, a solver without an answer
+        return f"{drawing}<pre>{escape(repr(self))}</pre>"
 
     def right_inverse(self, y: Tensor) -> Tensor:
         """An x with P_M(x) = y, which is y itself; for `torch.nn.utils.parametrize`. A y that is not in M is projected."""

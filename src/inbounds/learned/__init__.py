@@ -8,6 +8,7 @@ from .flow_training import FlowTraining, denoising
 from .heat import Heat
 from .hull import Hull
 from .local import Local
+from .report import Report
 from .storage import load
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Hull",
     "LearnedSet",
     "Local",
+    "Report",
     "VelocityNet",
     "denoising",
     "fit",

@@ -16,6 +16,7 @@ from ..core import ConstraintSet
 from ..extras import needed_for
 from ..files import replace_file, seal_with_header, unseal_with_header
 from ..kernels.vectors import norm, pulled_in
+from .report import Report
 
 EPS = torch.finfo(torch.float64).eps
 FORMAT = 1  # of the files; a change that old readers cannot read raises it
@@ -33,7 +34,7 @@ class LearnedSet(ConstraintSet):
     A method writes `foot(z, eps)`: the projection of flat points z (rows, d) in float64, differentiable, any number of rows,
     to the precision of eps at least;
     `trusted(z, y)`: the rows whose projection y = foot(z) can be trusted; `tensors()`, `spec()` and `from_parts(tensors, spec)`:
-    all that a copy needs. `info` (plain JSON) is what `fit` found out; `report()` prints it.
+    all that a copy needs. `info` (plain JSON) is what `fit` found out; `report()` says it.
     """
 
     exact = False
@@ -115,10 +116,9 @@ class LearnedSet(ConstraintSet):
             return finite & self.trusted(z, self.foot(z)).reshape(finite.shape)
 
     # --- what is known about it --------------------------------------------------------------------------
-    def report(self) -> None:
-        """Print what was found, in words and numbers."""
-        words = str(self.info.get("text", f"{self!r}: made by hand, nothing was fitted."))
-        print("".join(c if c.isprintable() or c == "\n" else "?" for c in words))  # files may hold control characters
+    def report(self) -> Report:
+        """What was found: an object with the numbers as fields, which prints in sentences. Write `print(M.report())`."""
+        return Report.of(self.info, self.method, repr(self))
 
     def save(self, path: str | Path) -> None:
         """One safetensors file: the numbers, and a JSON header with the rest. `inbounds.load(path)` reads it."""

@@ -33,7 +33,7 @@ def learn(args) -> int:
     except WRONG as error:
         print(f"inbounds learn: {error}", file=sys.stderr)
         return 2
-    M.report()
+    print(M.report())
     print(f"saved: {args.out}")
     return 0
 
