@@ -8,11 +8,13 @@ import torch
 
 from inbounds.cli import main
 from inbounds.compare.command import misfits
-from inbounds.compare.jobs import Reference, SchemeTraining, judge, reference_config, scheme_config
-from inbounds.compare.rows import SCHEMES, TASKS, USUAL, open_task
+from inbounds.compare.jobs import Reference, SchemeTraining, judge, reference_config, scheme_config, units
+from inbounds.compare.rows import AUTHORS, SCHEMES, TASKS, USUAL, open_task
 from inbounds.compare.table import Cell, cells
 from inbounds.problems import arm, control, dispatch, quadratic
+from inbounds.problems.quadratic import dependent_variables
 from inbounds.problems.solvers import Unsolved, quadratic_program
+from inbounds.schemes.linear import completion
 from inbounds.train.store import Store
 from inbounds.train.work import work
 
@@ -110,6 +112,37 @@ def test_a_stopped_training_goes_on_bit_for_bit(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(one.parameters, two.parameters, strict=True))
 
 
+def test_settings_of_authors_have_their_own_budget_and_go_on_bit_for_bit(tmp_path):
+    """Dropout and running means are part of what is kept."""
+    row = AUTHORS["dc3-authors"]
+    config = scheme_config("qp", row, 0, steps=7, rows=2)
+    assert (config["steps"], config["batch"], config["rate"]) == (40_000, 200, 1e-4) and config["constant"]
+    assert len(units({"qp": 2}, [row, SCHEMES["rayen"]], seeds=3, steps=7)) == 1 + 1 + 3
+    config["steps"], store = 60, Store(tmp_path)
+    best = torch.zeros(2, 100, dtype=torch.float64)
+    store.run(reference_config("qp", 2)).finish({"objective": 1.0, "rows": 2, "cpu_seconds": 1.0}, {"y": best})
+    whole, parts = (SchemeTraining(config, store) for _ in range(2))
+    for _ in range(3):
+        whole.advance()
+        parts.advance()
+        kept, parts = parts.state(), SchemeTraining(config, store)
+        parts.restore(kept)
+    assert whole.buffers and all(torch.equal(a, b) for a, b in zip(whole.buffers, parts.buffers, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters, parts.parameters, strict=True))
+
+
+def test_dependent_variables_are_those_of_the_authors_and_complete_the_point():
+    task, dependent = open_task("qp"), dependent_variables()
+    E = task.M.given(task.x[:1]).E
+    solve, lift = completion(E, dependent)
+    free = [j for j in range(100) if j not in dependent]
+    z = torch.randn(50, generator=torch.Generator().manual_seed(0)).double()
+    y = solve @ task.x[0] + lift @ z
+    assert (E @ y - task.x[0]).abs().max() < 1e-9 and torch.equal(y[free], z)
+    with pytest.raises(ValueError, match="50 different variables below 100"):
+        completion(E, [0, 0])
+
+
 def test_a_stopped_solver_goes_on():
     job, other = (Reference(reference_config("dispatch", 25)) for _ in range(2))
     job.advance()
@@ -153,7 +186,9 @@ def test_the_help_names_every_problem_and_scheme(capsys):
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
     shown = "".join(capsys.readouterr().out.split())
-    assert f"among{','.join(USUAL)}(these);arm" in shown and f"among{','.join(SCHEMES)}(all)" in shown
+    assert (
+        f"among{','.join(USUAL)}(these);arm" in shown and f"among{','.join(SCHEMES)}(these);onqpalso{','.join(AUTHORS)}" in shown
+    )
 
 
 def test_what_does_not_fit_is_known_before_anything_is_trained():
@@ -168,7 +203,7 @@ def test_a_diverged_network_has_no_numbers(tmp_path):
     lost = dict.fromkeys(("objective", "gap_mean", "gap_p95", "equalities_max", "inequalities_max"))
     result = {"task": "dispatch", "steps": 4, "batch": 2, "parameters": 3, "diverged": True, "infeasible": 1.0, **lost}
     store.run(scheme_config("dispatch", SCHEMES["repair"], 0, 4, 5)).finish(result, {})
-    (cell,) = cells(["dispatch"], [SCHEMES["repair"]], {}, 1, 4, 5, store)
+    (cell,) = cells({"dispatch": 5}, [SCHEMES["repair"]], {}, 1, 4, store)
     assert isinstance(cell, Cell) and cell.diverged == 1 and cell.gap_mean is None
 
 

@@ -47,10 +47,10 @@ class Cell:
         return self.solver_seconds / self.inference_seconds if self.solver_seconds and self.inference_seconds else None
 
 
-def cells(tasks: list[str], rows: list[Row], refused: dict, seeds: int, steps: int, test: int, store: Store) -> list[Cell]:
+def cells(tests: dict[str, int], rows: list[Row], refused: dict, seeds: int, steps: int, store: Store) -> list[Cell]:
     """Every cell that is finished, and those that cannot be with the reason."""
     found = []
-    for task in tasks:
+    for task, test in tests.items():
         reference = store.run(reference_config(task, test)).result
         for row in rows:
             if (task, row.name) in refused:

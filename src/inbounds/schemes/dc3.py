@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -14,8 +17,8 @@ class DC3(Scheme):
     """The backbone gives some variables z, the equations E y = f the others; then z takes gradient steps on |(A y - b)_+|^2.
 
     Equalities hold. Inequalities are not guaranteed: `steps` steps of size `rate` with momentum lower them, and `weight` times
-    their norm is in the loss. The dependent variables are chosen by pivoting, so that completion is well conditioned. rate: by
-    default 1 / L, with L the Lipschitz constant of the gradient.
+    their norm is in the loss. dependent: the variables that the equations give, by default chosen by pivoting, so that completion
+    is well conditioned. rate: by default 1 / L, with L the Lipschitz constant of the gradient.
     """
 
     exact = False
@@ -28,12 +31,13 @@ class DC3(Scheme):
         rate: float | None = None,
         momentum: float = 0.5,
         weight: float = 10.0,
+        dependent: Sequence[int] | None = None,
     ):
         super().__init__(net, M)
         if not isinstance(steps, int) or steps < 0:
             raise ValueError(f"DC3 asked for a whole number of steps >= 0, got {steps!r}.")
         self.steps, self.rate, self.momentum, self.weight = steps, rate, momentum, weight
-        self._completion, self._norm = Memo(completion), Memo(_squared_norm)
+        self._completion, self._norm = Memo(partial(completion, dependent=dependent)), Memo(_squared_norm)
 
     def size(self, M: ConstraintSet) -> int:
         return free_variables(M, "DC3")

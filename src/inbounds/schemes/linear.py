@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -67,10 +68,15 @@ def nullspace(E: Tensor) -> Tensor:
     return vh[rank:].mT.contiguous()
 
 
-def completion(E: Tensor) -> tuple[Tensor, Tensor]:
-    """S (n, p) and L (n, n - p): y = S f + L z satisfies E y = f, and the free variables of y are z as it is."""
+def completion(E: Tensor, dependent: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+    """S (n, p) and L (n, n - p): y = S f + L z satisfies E y = f, and the free variables of y are z as it is.
+
+    dependent: which variables are not free, by default those that pivoting chooses.
+    """
     n = E.shape[-1]
-    dependent = independent_columns(E)
+    dependent = independent_columns(E) if dependent is None else list(dependent)
+    if len(set(dependent)) != E.shape[-2] or not all(0 <= j < n for j in dependent):
+        raise ValueError(f"Completion asked for {E.shape[-2]} different variables below {n}, one per equation, got {dependent}.")
     free = torch.tensor([j for j in range(n) if j not in set(dependent)], dtype=torch.long, device=E.device)
     solve, lift = E.new_zeros(n, len(dependent)), E.new_zeros(n, len(free))
     solve[dependent] = torch.linalg.inv(E[:, dependent])

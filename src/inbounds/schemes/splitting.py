@@ -19,8 +19,8 @@ class Splitting(Scheme):
     z <- z + omega ((y, s) - w). The answer is w_y after `steps` steps in training and `test_steps` else: equalities hold,
     inequalities in the limit. Rows of A have unit length. Gradients go through the steps.
 
-    All y on the planes are E^+ f + N t with orthonormal columns in N. What z_y has across the planes never reaches w, so the steps
-    are taken in t: they are the same steps, in fewer variables.
+    All y on the planes are E^+ f + N t with orthonormal columns in N. What z_y has across the planes never reaches w, so the
+    steps are taken in t: they are the same steps, in fewer variables.
     """
 
     exact = False
