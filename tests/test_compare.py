@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from inbounds import schemes
 from inbounds.cli import main
 from inbounds.compare.command import misfits
 from inbounds.compare.jobs import Reference, SchemeTraining, judge, reference_config, scheme_config, units
 from inbounds.compare.rows import AUTHORS, SCHEMES, TASKS, USUAL, open_task
 from inbounds.compare.table import Cell, cells
-from inbounds.problems import arm, control, dispatch, quadratic
+from inbounds.problems import arm, control, curved, dispatch, quadratic
 from inbounds.problems.quadratic import dependent_variables
-from inbounds.problems.solvers import Unsolved, quadratic_program
-from inbounds.schemes.linear import completion
+from inbounds.problems.solvers import Unsolved, conic_program, quadratic_program
+from inbounds.schemes.linear import completion, nullspace
 from inbounds.train.store import Store
 from inbounds.train.work import work
 
@@ -23,6 +24,8 @@ SMALL = {
     "sine": lambda: quadratic(8, 3, 4, rows=40, sine=True),
     "dispatch": lambda: dispatch(5, rows=40),
     "control": lambda: control(rows=40),
+    "qcqp": lambda: curved(False, 8, 3, 4, rows=40),
+    "socp": lambda: curved(True, 8, 3, 4, rows=40),
     "arm": lambda: arm(rows=40),
 }
 
@@ -174,7 +177,7 @@ def test_the_command_writes_one_table_and_trains_nothing_twice(tmp_path, capsys)
 
 def test_wrong_requests_are_refused(tmp_path, capsys):
     for wrong, said in (
-        (["--problems", "lp"], "--problems asked for names among qp,sine,dispatch,control,arm, got 'lp'"),
+        (["--problems", "lp"], "--problems asked for names among qp,sine,dispatch,control,qcqp,socp,arm, got 'lp'"),
         (["--schemes", "dc4"], "--schemes asked for names among projection,"),
         (["--problems", "dispatch", "--rows", "1001"], "--rows asked for at most 1000 test instances"),
     ):
@@ -187,14 +190,16 @@ def test_the_help_names_every_problem_and_scheme(capsys):
         main(["compare", "--help"])
     shown = "".join(capsys.readouterr().out.split())
     assert (
-        f"among{','.join(USUAL)}(these);arm" in shown and f"among{','.join(SCHEMES)}(these);onqpalso{','.join(AUTHORS)}" in shown
+        f"among{','.join(USUAL)}(these);qcqp,socp,arm" in shown
+        and f"among{','.join(SCHEMES)}(these);onqpalso{','.join(AUTHORS)}" in shown
     )
 
 
 def test_what_does_not_fit_is_known_before_anything_is_trained():
     known = {("dispatch", "hardnet"), ("control", "repair"), ("control", "gauge")}
-    found = misfits(["dispatch", "control", "arm"], list(SCHEMES.values()))
-    assert found.keys() == known | {("arm", name) for name in SCHEMES if name not in ("projection", "penalty")}
+    found = misfits(["dispatch", "control", "qcqp", "arm"], list(SCHEMES.values()))
+    curves = {("qcqp", name) for name in SCHEMES if name not in ("projection", "penalty", "dc3", "rayen")}
+    assert found.keys() == known | curves | {("arm", name) for name in SCHEMES if name not in ("projection", "penalty")}
 
 
 def test_a_diverged_network_has_no_numbers(tmp_path):
@@ -219,3 +224,59 @@ def test_the_stored_table_is_on_the_authors_data_and_ours_keeps_its_promise():
     assert len(open_task("qp").x) == 10_000
     assert qp["projection"]["gap_mean"] <= 0.01 and qp["projection"]["infeasible"] == 0
     assert qp["projection"]["inequalities_max"] <= 0 and qp["projection"]["equalities_max"] <= 1e-12
+
+
+@pytest.mark.parametrize("cones", [False, True])
+def test_curves_know_their_derivatives_and_their_set_is_that_of_the_solver(cones):
+    """Slopes and curvature against autograd; the nearest point against Clarabel with the distance as its cost."""
+    task = curved(cones, 8, 3, 4, rows=40)
+    x = task.part("test")
+    M, g = task.M.given(x), torch.Generator().manual_seed(1)
+    curves, N = M.planes.curves, M.planes.N
+    y, l = (torch.randn(4, k, generator=g, dtype=torch.float64) for k in (8, 4))
+    J = torch.func.vmap(torch.func.jacrev(curves.values))(y) @ N
+    H = torch.func.vmap(torch.func.hessian(lambda p, l: l @ curves.values(p)))(y, l)
+    torch.testing.assert_close(curves.slopes(y, N), J, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(curves.curvature(y, N, l), N.mT @ H @ N, rtol=1e-6, atol=1e-8)
+    far = 6 * y
+    near = M.project(far)
+    eye = torch.eye(8, dtype=torch.float64)
+    theirs = torch.stack([conic_program(eye, -u, M.planes.E, r, curves.cones()) for u, r in zip(far, x, strict=True)])
+    assert (near - theirs).abs().max() < 1e-4 and (far - near).norm() > 1
+    eq, ineq = M.residuals(near)
+    assert ineq.max() <= 0 and eq.abs().max() < 1e-12 and (ineq > -1e-9).any()
+    s = M.solve(far)
+    J = curves.slopes(near, eye)
+    push = s.multipliers[:, :3] @ M.planes.E + (s.multipliers[:, None, 3:] @ J)[:, 0]
+    torch.testing.assert_close(far - near, push, rtol=1e-7, atol=1e-7)
+    assert torch.autograd.gradcheck(M.project, far.clone().requires_grad_(), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("cones", [False, True])
+def test_dc3_and_rayen_around_curves(cones):
+    """RAYEN: outside points go to the boundary along their ray; DC3: equations hold, more steps leave less violation."""
+    task = curved(cones, 8, 3, 4, rows=40)
+    x = task.part("test")
+    M, c, u = task.M.given(x), task.center(x), 3 * torch.randn(4, 5, generator=torch.Generator().manual_seed(2)).double()
+    N = nullspace(M.planes.E)
+
+    class Constant(torch.nn.Module):
+        def forward(self, x):
+            return u
+
+    y = schemes.Rayen(Constant(), task.M, task.center)(x)
+    eq, ineq = M.residuals(y)
+    outside = M.residuals(c + u @ N.mT)[1].amax(-1) > 0
+    assert outside.any() and ineq.amax(-1)[outside].abs().max() < 1e-9 and eq.abs().max() < 1e-12
+    ray, way = y - c, u @ N.mT
+    assert (ray / ray.norm(dim=1, keepdim=True) - way / way.norm(dim=1, keepdim=True)).abs().max() < 1e-9
+    over = []
+    for steps in (0, 10, 300):
+        y = schemes.DC3(Constant(), task.M, steps=steps)(x)
+        eq, ineq = M.residuals(y)
+        assert eq.abs().max() < 1e-10
+        over.append(float(ineq.relu().square().sum()))
+    assert over[2] < 1e-3 * over[0] and over[1] < over[0]
+    for scheme in (schemes.Rayen(Constant(), task.M, task.center), schemes.DC3(Constant(), task.M)):
+        v = u.clone().requires_grad_()
+        assert torch.autograd.gradcheck(lambda w, s=scheme: s.enforce(M, w, x), v, atol=1e-4, rtol=1e-3)

@@ -143,7 +143,7 @@ class SchemeTraining:
             self.optimizer.step()
 
     def _loss(self, x: Tensor) -> Tensor:
-        """The loss; what dropout draws depends on the seed and the step alone, so that a stopped training goes on the same way."""
+        """The loss; what dropout draws depends on the seed and the step, so that a stopped training goes on the same way."""
         if not self.noisy:
             return self.scheme.loss(x, self.task.objective)
         with torch.random.fork_rng(devices=[]):

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from .. import schemes as ways
-from ..problems import Task, arm, control, dispatch, quadratic
+from ..problems import Task, arm, control, curved, dispatch, quadratic
 from ..problems.quadratic import dependent_variables
 from ..schemes import Scheme
 from ..train.training import built
@@ -135,10 +135,12 @@ TASKS: dict[str, Callable[[], Task]] = {
     "sine": partial(quadratic, sine=True),
     "dispatch": dispatch,
     "control": control,
+    "qcqp": curved,
+    "socp": partial(curved, cones=True),
     "arm": arm,
 }
 
-USUAL = tuple(name for name in TASKS if name != "arm")  # a projection on the arm's curves takes seconds a step: on request alone
+USUAL = ("qp", "sine", "dispatch", "control")  # a projection on curved sets takes a fraction of a second: on request alone
 
 
 SOLVED = {"qp": 1_000, "dispatch": 200, "control": 200}  # test inputs that are solved

@@ -5,8 +5,9 @@ Optimal points come from real solvers, of the extra inbounds[problems].
 
 from .arm import arm
 from .control import control
+from .curved import curved
 from .dispatch import dispatch
 from .quadratic import quadratic
 from .task import Task
 
-__all__ = ["Task", "arm", "control", "dispatch", "quadratic"]
+__all__ = ["Task", "arm", "control", "curved", "dispatch", "quadratic"]

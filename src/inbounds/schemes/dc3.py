@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..core import ConstraintSet
 from .base import Memo, Scheme
-from .linear import completion, free_variables, product, rows_of, shared
+from .linear import completion, equations_of, free_variables, is_curved, product, rows_of, shared
 
 
 class DC3(Scheme):
@@ -18,7 +18,8 @@ class DC3(Scheme):
 
     Equalities hold. Inequalities are not guaranteed: `steps` steps of size `rate` with momentum lower them, and `weight` times
     their norm is in the loss. dependent: the variables that the equations give, by default chosen by pivoting, so that completion
-    is well conditioned. rate: by default 1 / L, with L the Lipschitz constant of the gradient.
+    is well conditioned. rate: by default 1 / L, with L the Lipschitz constant of the gradient. Of a set with linear equations and
+    curved inequalities, which has `equations()`, L is ten times that of the inequalities linearised at 0: their slopes grow.
     """
 
     exact = False
@@ -43,6 +44,8 @@ class DC3(Scheme):
         return free_variables(M, "DC3")
 
     def enforce(self, M: ConstraintSet, u: Tensor, x: Tensor) -> Tensor:
+        if is_curved(M):
+            return self._around_curves(M, u)
         rows = rows_of(M, u, "DC3")
         solve, lift = self._completion(shared(rows.E, "DC3"))
         start = product(solve, rows.f)
@@ -60,6 +63,29 @@ class DC3(Scheme):
             move = rate * 2 * product(J.mT, over) + self.momentum * move
             z = z - move
         return z
+
+    def _around_curves(self, M: ConstraintSet, u: Tensor) -> Tensor:
+        """The same with gradients by autograd."""
+        E, f = equations_of(M, u, "DC3")
+        solve, lift = self._completion(E)
+        start, z = product(solve, f), u.double()
+        rate = self.rate if self.rate is not None else 0.05 / float(_squared_norm(_slope_at_zero(M, lift)))
+        move, keep = torch.zeros_like(z), torch.is_grad_enabled() and z.requires_grad
+        for _ in range(self.steps):
+            with torch.enable_grad():
+                z = z if z.requires_grad else z.detach().requires_grad_()
+                over = M.residuals(start + product(lift, z))[1].relu().square().sum()
+                (slope,) = torch.autograd.grad(over, z, create_graph=keep)
+            move = rate * slope + self.momentum * move
+            z = z - move if keep else (z - move).detach()
+        return (start + product(lift, z)).to(u.dtype)
+
+
+def _slope_at_zero(M: ConstraintSet, lift: Tensor) -> Tensor:
+    """The Jacobian of the inequalities in the free variables at the point 0, (m, k)."""
+    zero = torch.zeros(M.shape[0], dtype=torch.float64)
+    J = torch.autograd.functional.jacobian(lambda y: M.residuals(y)[1].reshape(-1, M.residuals(y)[1].shape[-1])[0], zero)
+    return J @ lift  # pyright: ignore[reportOperatorIssue]
 
 
 def _squared_norm(J: Tensor) -> Tensor:

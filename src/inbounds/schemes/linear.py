@@ -43,6 +43,20 @@ def rows_of(M: ConstraintSet, u: Tensor, who: str) -> Rows:
     return Rows(A, b, parts["E"], parts["f"])
 
 
+def equations_of(M: ConstraintSet, u: Tensor, who: str) -> tuple[Tensor, Tensor]:
+    """E and f of E y = f, of a polytope or of a set that has `equations()`; its inequalities may be curved."""
+    if hasattr(M, "equations"):
+        E, f = M.equations()  # pyright: ignore[reportCallIssue]
+        return shared(E, who), f
+    rows = rows_of(M, u, who)
+    return shared(rows.E, who), rows.f
+
+
+def is_curved(M: ConstraintSet) -> bool:
+    """Whether the equations of M are linear and its inequalities are not."""
+    return hasattr(M, "equations")
+
+
 def product(A: Tensor, y: Tensor) -> Tensor:
     """A y over batches of vectors; one matrix product where A is shared."""
     return y @ A.mT if A.dim() == 2 else times(A, y)
@@ -87,7 +101,7 @@ def completion(E: Tensor, dependent: Sequence[int] | None = None) -> tuple[Tenso
 
 def free_variables(M: ConstraintSet, who: str) -> int:
     """How many variables the equations of M leave free."""
-    return M.shape[0] - rows_of(M, torch.empty(0, *M.shape, dtype=torch.float64), who).E.shape[-2]
+    return M.shape[0] - equations_of(M, torch.empty(0, *M.shape, dtype=torch.float64), who)[0].shape[-2]
 
 
 def independent_columns(E: Tensor) -> list[int]:
