@@ -12,7 +12,8 @@ from inbounds.compare.command import misfits
 from inbounds.compare.jobs import Reference, SchemeTraining, judge, reference_config, scheme_config, units
 from inbounds.compare.rows import AUTHORS, SCHEMES, TASKS, USUAL, open_task
 from inbounds.compare.table import Cell, cells
-from inbounds.problems import arm, control, curved, dispatch, quadratic
+from inbounds.problems import arm, control, curved, dispatch, power_flow, quadratic
+from inbounds.problems.powerflow import _network, _nominal
 from inbounds.problems.quadratic import dependent_variables
 from inbounds.problems.solvers import Unsolved, conic_program, quadratic_program
 from inbounds.schemes.linear import completion, nullspace
@@ -33,7 +34,7 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_optimal_points_are_stationary(name):
     """y = P(y - t grad) holds exactly at stationary points; P is ours, y the solver's."""
-    assert SMALL.keys() == TASKS.keys()
+    assert SMALL.keys() | {"acopf14", "acopf30"} == TASKS.keys()  # these have tests of their own
     task = SMALL[name]()
     for x in task.part("test")[: 1 if name == "arm" else 2]:
         y = task.solve(x).requires_grad_()
@@ -177,7 +178,10 @@ def test_the_command_writes_one_table_and_trains_nothing_twice(tmp_path, capsys)
 
 def test_wrong_requests_are_refused(tmp_path, capsys):
     for wrong, said in (
-        (["--problems", "lp"], "--problems asked for names among qp,sine,dispatch,control,qcqp,socp,arm, got 'lp'"),
+        (
+            ["--problems", "lp"],
+            "--problems asked for names among qp,sine,dispatch,control,qcqp,socp,acopf14,acopf30,arm, got 'lp'",
+        ),
         (["--schemes", "dc4"], "--schemes asked for names among projection,"),
         (["--problems", "dispatch", "--rows", "1001"], "--rows asked for at most 1000 test instances"),
     ):
@@ -190,7 +194,7 @@ def test_the_help_names_every_problem_and_scheme(capsys):
         main(["compare", "--help"])
     shown = "".join(capsys.readouterr().out.split())
     assert (
-        f"among{','.join(USUAL)}(these);qcqp,socp,arm" in shown
+        f"among{','.join(USUAL)}(these);qcqp,socp,acopf14,acopf30,arm" in shown
         and f"among{','.join(SCHEMES)}(these);onqpalso{','.join(AUTHORS)}" in shown
     )
 
@@ -280,3 +284,28 @@ def test_dc3_and_rayen_around_curves(cones):
     for scheme in (schemes.Rayen(Constant(), task.M, task.center), schemes.DC3(Constant(), task.M)):
         v = u.clone().requires_grad_()
         assert torch.autograd.gradcheck(lambda w, s=scheme: s.enforce(M, w, x), v, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("case", ["case14", pytest.param("case30", marks=pytest.mark.nightly)])
+def test_power_flow_is_that_of_its_solver_and_projections_serve_the_load(case):
+    """PYPOWER's optimum satisfies our equations and costs what it says; projected voltages keep every limit."""
+    task = power_flow(case, rows=40)
+    x = task.part("test")
+    best = task.solve(x[0])
+    M = task.M.given(x[0])
+    eq, ineq = M.residuals(best)
+    assert eq.abs().max() < 1e-8 and -1e-6 < ineq.max() < 1e-6
+    net, theirs = _network(*_nominal(case)), _nominal(case)[1]["f"]
+    assert net.cost(torch.ones(len(net.loaded)).double(), net.nominal) == pytest.approx(theirs, rel=1e-7)
+    ones = torch.ones(len(net.loaded)).double()
+    assert task.objective(ones, net.nominal) == pytest.approx(1.0, rel=1e-9)
+    s = task.M.given(x).solve(task.start.expand(4, -1))
+    eq, ineq = task.M.given(x).residuals(s.point)
+    assert (s.status == 0).all() and eq.abs().max() < 1e-8 and ineq.max() <= 0
+    around = M.project(best + 1e-3 * torch.randn(4, len(best), generator=torch.Generator().manual_seed(0)).double())
+    assert (task.objective(x[0], around) >= task.objective(x[0], best) - 1e-7).all()
+
+
+def test_networks_that_nobody_knows_are_refused():
+    with pytest.raises(ValueError, match="a case among case9, case14, case30, case57, got 'case31'"):
+        power_flow("case31")

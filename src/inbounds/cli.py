@@ -169,7 +169,9 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
 
 def compare_options(parser: argparse.ArgumentParser) -> None:
     """The options of `inbounds compare`."""
-    parser.add_argument("--problems", metavar="NAME,NAME", help="among qp,sine,dispatch,control (these); qcqp,socp,arm")
+    parser.add_argument(
+        "--problems", metavar="NAME,NAME", help="among qp,sine,dispatch,control (these); qcqp,socp,acopf14,acopf30,arm"
+    )
     parser.add_argument(
         "--schemes",
         metavar="NAME,NAME",

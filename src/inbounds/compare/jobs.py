@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ..data.pairs import generator
 from ..problems import Task
+from ..schemes import Projected
+from ..sets import Polytope
+from ..sets.solved import SolvedSet
+from ..solvers import OK
 from ..train.store import Store
 from ..train.work import Job, Unit
 from .rows import AUTHORS, SCHEMES, Row, open_task
@@ -186,12 +191,26 @@ class SchemeTraining:
         result = {
             **{k: self.config[k] for k in ("task", "scheme", "seed", "steps", "batch")},
             **judge(self.task, x, y, self.best),
+            **self._statuses(x),
             "diverged": self.diverged,
             "parameters": sum(p.numel() for p in self.parameters),
             "cpu_seconds": self.seconds,
             "inference_seconds": seconds,
         }
         return result, self._weights()
+
+    @torch.no_grad()
+    def _statuses(self, x: Tensor) -> dict:
+        """Of a projection by an iterative solver: the share of rows with status ok, and the largest residuals among them."""
+        M = self.task.M.given(x[:0])
+        if not isinstance(self.scheme, Projected) or not isinstance(M, SolvedSet) or isinstance(M, Polytope):
+            return {}
+        M = cast(SolvedSet, self.task.M.given(x))
+        found = M.solve(self.scheme.net(x))
+        ok = found.status == OK
+        eq, ineq = (r[ok] for r in M.residuals(found.point))
+        worst = {"ok_equalities_max": eq.abs(), "ok_inequalities_max": ineq}
+        return {"ok": float(ok.double().mean()), **{k: float(r.max()) for k, r in worst.items() if r.numel()}}
 
 
 @torch.no_grad()

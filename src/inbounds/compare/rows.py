@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .. import schemes as ways
-from ..problems import Task, arm, control, curved, dispatch, quadratic
+from ..problems import Task, arm, control, curved, dispatch, power_flow, quadratic
 from ..problems.quadratic import dependent_variables
 from ..schemes import Scheme
 from ..train.training import built
@@ -51,7 +51,7 @@ class Row:
         x = task.part("train")[:2]
         size = self.make(nn.Identity(), task).size(task.M.given(x))
         net = self.how.net if self.how is not None else backbone
-        scheme = cast(Scheme, built(lambda: self.make(net(x.shape[-1], size), task), seed)).double().eval()
+        scheme = cast(Scheme, built(lambda: self.make(begun(net(x.shape[-1], size), task, size), task), seed)).double().eval()
         with torch.no_grad():
             scheme(x)
         return scheme.train()
@@ -62,6 +62,25 @@ def backbone(inputs: int, outputs: int) -> nn.Module:
     sizes = [inputs, *[WIDTH] * DEPTH]
     layers = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(WIDTH, outputs))
+
+
+class Near(nn.Module):
+    """start + scale u: raw outputs near a point, where 0 is none that the task knows what to do with."""
+
+    start: Tensor
+
+    def __init__(self, start: Tensor, scale: float = 0.02):
+        super().__init__()
+        self.scale = scale
+        self.register_buffer("start", start, persistent=False)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.start + self.scale * u
+
+
+def begun(net: nn.Module, task: Task, size: int) -> nn.Module:
+    """The backbone, with its outputs near the start of the task where it names one."""
+    return net if task.start is None or len(task.start) != size else nn.Sequential(net, Near(task.start))
 
 
 def kaiming(inputs: int, outputs: int, normalised: bool) -> nn.Module:
@@ -137,6 +156,8 @@ TASKS: dict[str, Callable[[], Task]] = {
     "control": control,
     "qcqp": curved,
     "socp": partial(curved, cones=True),
+    "acopf14": partial(power_flow, "case14"),
+    "acopf30": partial(power_flow, "case30"),
     "arm": arm,
 }
 
