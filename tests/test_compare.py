@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from inbounds import schemes
 from inbounds.cli import main
 from inbounds.compare.command import misfits
-from inbounds.compare.jobs import Reference, SchemeTraining, judge, reference_config, scheme_config
-from inbounds.compare.rows import SCHEMES, TASKS, USUAL, open_task
+from inbounds.compare.jobs import Reference, SchemeTraining, judge, reference_config, scheme_config, units
+from inbounds.compare.rows import AUTHORS, SCHEMES, TASKS, USUAL, open_task
 from inbounds.compare.table import Cell, cells
-from inbounds.problems import arm, control, dispatch, quadratic
-from inbounds.problems.solvers import Unsolved, quadratic_program
+from inbounds.problems import arm, control, curved, dispatch, power_flow, quadratic
+from inbounds.problems.powerflow import _network, _nominal
+from inbounds.problems.quadratic import dependent_variables
+from inbounds.problems.solvers import Unsolved, conic_program, quadratic_program
+from inbounds.schemes.linear import completion, nullspace
 from inbounds.train.store import Store
 from inbounds.train.work import work
 
@@ -21,6 +25,8 @@ SMALL = {
     "sine": lambda: quadratic(8, 3, 4, rows=40, sine=True),
     "dispatch": lambda: dispatch(5, rows=40),
     "control": lambda: control(rows=40),
+    "qcqp": lambda: curved(False, 8, 3, 4, rows=40),
+    "socp": lambda: curved(True, 8, 3, 4, rows=40),
     "arm": lambda: arm(rows=40),
 }
 
@@ -28,7 +34,7 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_optimal_points_are_stationary(name):
     """y = P(y - t grad) holds exactly at stationary points; P is ours, y the solver's."""
-    assert SMALL.keys() == TASKS.keys()
+    assert SMALL.keys() | {"acopf14", "acopf30"} == TASKS.keys()  # these have tests of their own
     task = SMALL[name]()
     for x in task.part("test")[: 1 if name == "arm" else 2]:
         y = task.solve(x).requires_grad_()
@@ -110,6 +116,37 @@ def test_a_stopped_training_goes_on_bit_for_bit(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(one.parameters, two.parameters, strict=True))
 
 
+def test_settings_of_authors_have_their_own_budget_and_go_on_bit_for_bit(tmp_path):
+    """Dropout and running means are part of what is kept."""
+    row = AUTHORS["dc3-authors"]
+    config = scheme_config("qp", row, 0, steps=7, rows=2)
+    assert (config["steps"], config["batch"], config["rate"]) == (40_000, 200, 1e-4) and config["constant"]
+    assert len(units({"qp": 2}, [row, SCHEMES["rayen"]], seeds=3, steps=7)) == 1 + 1 + 3
+    config["steps"], store = 60, Store(tmp_path)
+    best = torch.zeros(2, 100, dtype=torch.float64)
+    store.run(reference_config("qp", 2)).finish({"objective": 1.0, "rows": 2, "cpu_seconds": 1.0}, {"y": best})
+    whole, parts = (SchemeTraining(config, store) for _ in range(2))
+    for _ in range(3):
+        whole.advance()
+        parts.advance()
+        kept, parts = parts.state(), SchemeTraining(config, store)
+        parts.restore(kept)
+    assert whole.buffers and all(torch.equal(a, b) for a, b in zip(whole.buffers, parts.buffers, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters, parts.parameters, strict=True))
+
+
+def test_dependent_variables_are_those_of_the_authors_and_complete_the_point():
+    task, dependent = open_task("qp"), dependent_variables()
+    E = task.M.given(task.x[:1]).E
+    solve, lift = completion(E, dependent)
+    free = [j for j in range(100) if j not in dependent]
+    z = torch.randn(50, generator=torch.Generator().manual_seed(0)).double()
+    y = solve @ task.x[0] + lift @ z
+    assert (E @ y - task.x[0]).abs().max() < 1e-9 and torch.equal(y[free], z)
+    with pytest.raises(ValueError, match="50 different variables below 100"):
+        completion(E, [0, 0])
+
+
 def test_a_stopped_solver_goes_on():
     job, other = (Reference(reference_config("dispatch", 25)) for _ in range(2))
     job.advance()
@@ -141,7 +178,10 @@ def test_the_command_writes_one_table_and_trains_nothing_twice(tmp_path, capsys)
 
 def test_wrong_requests_are_refused(tmp_path, capsys):
     for wrong, said in (
-        (["--problems", "lp"], "--problems asked for names among qp,sine,dispatch,control,arm, got 'lp'"),
+        (
+            ["--problems", "lp"],
+            "--problems asked for names among qp,sine,dispatch,control,qcqp,socp,acopf14,acopf30,arm, got 'lp'",
+        ),
         (["--schemes", "dc4"], "--schemes asked for names among projection,"),
         (["--problems", "dispatch", "--rows", "1001"], "--rows asked for at most 1000 test instances"),
     ):
@@ -153,13 +193,17 @@ def test_the_help_names_every_problem_and_scheme(capsys):
     with pytest.raises(SystemExit):
         main(["compare", "--help"])
     shown = "".join(capsys.readouterr().out.split())
-    assert f"among{','.join(USUAL)}(these);arm" in shown and f"among{','.join(SCHEMES)}(all)" in shown
+    assert (
+        f"among{','.join(USUAL)}(these);qcqp,socp,acopf14,acopf30,arm" in shown
+        and f"among{','.join(SCHEMES)}(these);onqpalso{','.join(AUTHORS)}" in shown
+    )
 
 
 def test_what_does_not_fit_is_known_before_anything_is_trained():
     known = {("dispatch", "hardnet"), ("control", "repair"), ("control", "gauge")}
-    found = misfits(["dispatch", "control", "arm"], list(SCHEMES.values()))
-    assert found.keys() == known | {("arm", name) for name in SCHEMES if name not in ("projection", "penalty")}
+    found = misfits(["dispatch", "control", "qcqp", "arm"], list(SCHEMES.values()))
+    curves = {("qcqp", name) for name in SCHEMES if name not in ("projection", "penalty", "dc3", "rayen")}
+    assert found.keys() == known | curves | {("arm", name) for name in SCHEMES if name not in ("projection", "penalty")}
 
 
 def test_a_diverged_network_has_no_numbers(tmp_path):
@@ -168,7 +212,7 @@ def test_a_diverged_network_has_no_numbers(tmp_path):
     lost = dict.fromkeys(("objective", "gap_mean", "gap_p95", "equalities_max", "inequalities_max"))
     result = {"task": "dispatch", "steps": 4, "batch": 2, "parameters": 3, "diverged": True, "infeasible": 1.0, **lost}
     store.run(scheme_config("dispatch", SCHEMES["repair"], 0, 4, 5)).finish(result, {})
-    (cell,) = cells(["dispatch"], [SCHEMES["repair"]], {}, 1, 4, 5, store)
+    (cell,) = cells({"dispatch": 5}, [SCHEMES["repair"]], {}, 1, 4, store)
     assert isinstance(cell, Cell) and cell.diverged == 1 and cell.gap_mean is None
 
 
@@ -184,3 +228,84 @@ def test_the_stored_table_is_on_the_authors_data_and_ours_keeps_its_promise():
     assert len(open_task("qp").x) == 10_000
     assert qp["projection"]["gap_mean"] <= 0.01 and qp["projection"]["infeasible"] == 0
     assert qp["projection"]["inequalities_max"] <= 0 and qp["projection"]["equalities_max"] <= 1e-12
+
+
+@pytest.mark.parametrize("cones", [False, True])
+def test_curves_know_their_derivatives_and_their_set_is_that_of_the_solver(cones):
+    """Slopes and curvature against autograd; the nearest point against Clarabel with the distance as its cost."""
+    task = curved(cones, 8, 3, 4, rows=40)
+    x = task.part("test")
+    M, g = task.M.given(x), torch.Generator().manual_seed(1)
+    curves, N = M.planes.curves, M.planes.N
+    y, l = (torch.randn(4, k, generator=g, dtype=torch.float64) for k in (8, 4))
+    J = torch.func.vmap(torch.func.jacrev(curves.values))(y) @ N
+    H = torch.func.vmap(torch.func.hessian(lambda p, l: l @ curves.values(p)))(y, l)
+    torch.testing.assert_close(curves.slopes(y, N), J, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(curves.curvature(y, N, l), N.mT @ H @ N, rtol=1e-6, atol=1e-8)
+    far = 6 * y
+    near = M.project(far)
+    eye = torch.eye(8, dtype=torch.float64)
+    theirs = torch.stack([conic_program(eye, -u, M.planes.E, r, curves.cones()) for u, r in zip(far, x, strict=True)])
+    assert (near - theirs).abs().max() < 1e-4 and (far - near).norm() > 1
+    eq, ineq = M.residuals(near)
+    assert ineq.max() <= 0 and eq.abs().max() < 1e-12 and (ineq > -1e-9).any()
+    s = M.solve(far)
+    J = curves.slopes(near, eye)
+    push = s.multipliers[:, :3] @ M.planes.E + (s.multipliers[:, None, 3:] @ J)[:, 0]
+    torch.testing.assert_close(far - near, push, rtol=1e-7, atol=1e-7)
+    assert torch.autograd.gradcheck(M.project, far.clone().requires_grad_(), atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("cones", [False, True])
+def test_dc3_and_rayen_around_curves(cones):
+    """RAYEN: outside points go to the boundary along their ray; DC3: equations hold, more steps leave less violation."""
+    task = curved(cones, 8, 3, 4, rows=40)
+    x = task.part("test")
+    M, c, u = task.M.given(x), task.center(x), 3 * torch.randn(4, 5, generator=torch.Generator().manual_seed(2)).double()
+    N = nullspace(M.planes.E)
+
+    class Constant(torch.nn.Module):
+        def forward(self, x):
+            return u
+
+    y = schemes.Rayen(Constant(), task.M, task.center)(x)
+    eq, ineq = M.residuals(y)
+    outside = M.residuals(c + u @ N.mT)[1].amax(-1) > 0
+    assert outside.any() and ineq.amax(-1)[outside].abs().max() < 1e-9 and eq.abs().max() < 1e-12
+    ray, way = y - c, u @ N.mT
+    assert (ray / ray.norm(dim=1, keepdim=True) - way / way.norm(dim=1, keepdim=True)).abs().max() < 1e-9
+    over = []
+    for steps in (0, 10, 300):
+        y = schemes.DC3(Constant(), task.M, steps=steps)(x)
+        eq, ineq = M.residuals(y)
+        assert eq.abs().max() < 1e-10
+        over.append(float(ineq.relu().square().sum()))
+    assert over[2] < 1e-3 * over[0] and over[1] < over[0]
+    for scheme in (schemes.Rayen(Constant(), task.M, task.center), schemes.DC3(Constant(), task.M)):
+        v = u.clone().requires_grad_()
+        assert torch.autograd.gradcheck(lambda w, s=scheme: s.enforce(M, w, x), v, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("case", ["case14", pytest.param("case30", marks=pytest.mark.nightly)])
+def test_power_flow_is_that_of_its_solver_and_projections_serve_the_load(case):
+    """PYPOWER's optimum satisfies our equations and costs what it says; projected voltages keep every limit."""
+    task = power_flow(case, rows=40)
+    x = task.part("test")
+    best = task.solve(x[0])
+    M = task.M.given(x[0])
+    eq, ineq = M.residuals(best)
+    assert eq.abs().max() < 1e-8 and -1e-6 < ineq.max() < 1e-6
+    net, theirs = _network(*_nominal(case)), _nominal(case)[1]["f"]
+    assert net.cost(torch.ones(len(net.loaded)).double(), net.nominal) == pytest.approx(theirs, rel=1e-7)
+    ones = torch.ones(len(net.loaded)).double()
+    assert task.objective(ones, net.nominal) == pytest.approx(1.0, rel=1e-9)
+    s = task.M.given(x).solve(task.start.expand(4, -1))
+    eq, ineq = task.M.given(x).residuals(s.point)
+    assert (s.status == 0).all() and eq.abs().max() < 1e-8 and ineq.max() <= 0
+    around = M.project(best + 1e-3 * torch.randn(4, len(best), generator=torch.Generator().manual_seed(0)).double())
+    assert (task.objective(x[0], around) >= task.objective(x[0], best) - 1e-7).all()
+
+
+def test_networks_that_nobody_knows_are_refused():
+    with pytest.raises(ValueError, match="a case among case9, case14, case30, case57, got 'case31'"):
+        power_flow("case31")

@@ -36,6 +36,7 @@ CALLS = {
     "train.Ray(train.Store('store'), None)": "ray",
     "problems.quadratic(rows=10)": "numpy",
     "problems.dispatch(rows=10).solve(problems.dispatch(rows=10).x[0])": "clarabel",
+    "problems.power_flow('case9')": "pypower",
 }
 # what works with torch alone
 FREE = ["data.sphere({'large': 50}).fingerprint()", "data.disk({'large': 50})", "ib.check_set(ib.Ball(2))", "parser()"]

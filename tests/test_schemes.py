@@ -243,6 +243,39 @@ def test_a_mixture_of_one_anchor_is_that_anchor():
         assert (boundary(M.given(X), y).abs()[~far] < 1e-10).all()
 
 
+def test_optnet_has_the_gradients_of_its_quadratic_program():
+    """The same as of a Polytope whose weight has a gradient, which knows nothing of the linear term's detour."""
+    u = draw(6, N, seed=7).requires_grad_()
+    scheme = with_output("optnet", u)
+    with torch.no_grad():
+        scheme.triangle += 0.2 * draw(N, N, seed=8)
+    g = draw(6, N, seed=9)
+    mine = torch.autograd.grad((scheme(X[:6]) * g).sum(), [u, scheme.triangle])
+    W, P = scheme.weight_matrix(), M.given(X[:6])
+    plain = ib.Polytope(A=P.A, b=P.b, E=P.E, f=P.f, weight=W).project(-torch.linalg.solve(W, u.mT).mT)
+    for a, b in zip(mine, torch.autograd.grad((plain * g).sum(), [u, scheme.triangle]), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad((scheme(X[:6]) * g).sum(), u, create_graph=True)
+
+
+def test_splitting_takes_the_steps_of_its_formulas():
+    """In all variables (y, s) and with a dense matrix, as its docstring has them."""
+    u = draw(6, N, seed=7)
+    P, scheme = M.given(X[:6]), with_output("splitting", u)
+    length = P.A.norm(dim=-1)
+    A, b = P.A / length[:, None], P.b / length
+    K = torch.cat([torch.cat([P.E, P.E.new_zeros(len(P.E), len(A))], 1), torch.cat([A, -torch.eye(len(A)).double()], 1)])
+    g = torch.cat([P.f, P.f.new_zeros(6, len(A))], 1)
+    inverse = torch.linalg.pinv(K)
+    z = torch.cat([u, u @ A.mT], 1)
+    for _ in range(scheme.steps + 1):
+        w = z - (z @ K.mT - g) @ inverse.mT
+        r = 2 * w - z
+        z = z + scheme.omega * (torch.cat([(r[:, :N] + scheme.sigma * u) / (1 + scheme.sigma), r[:, N:].minimum(b)], 1) - w)
+    torch.testing.assert_close(scheme.train()(X[:6]), w[:, :N], rtol=1e-10, atol=1e-10)
+
+
 def test_splitting_tends_to_the_projection():
     u = 2 * draw(6, N, seed=19)
     scheme, goal = with_output("splitting", u), M.given(X).project(u)

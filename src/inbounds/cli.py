@@ -169,16 +169,19 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
 
 def compare_options(parser: argparse.ArgumentParser) -> None:
     """The options of `inbounds compare`."""
-    parser.add_argument("--problems", metavar="NAME,NAME", help="among qp,sine,dispatch,control (these); arm")
+    parser.add_argument(
+        "--problems", metavar="NAME,NAME", help="among qp,sine,dispatch,control (these); qcqp,socp,acopf14,acopf30,arm"
+    )
     parser.add_argument(
         "--schemes",
         metavar="NAME,NAME",
-        help="among projection,hardnet,rayen,gauge,mixture,penalty,dc3,repair,ray-scaling,splitting,optnet (all)",
+        help="among projection,hardnet,rayen,gauge,mixture,penalty,dc3,repair,ray-scaling,splitting,optnet (these); on qp also "
+        "dc3-authors,hardnet-authors,penalty-authors, one seed",
     )
     parser.add_argument("--seeds", type=positive, default=1, metavar="K", help="networks per scheme (%(default)s)")
     parser.add_argument("--steps", type=positive, default=1_200, metavar="N", help="of training, 200 rows each (%(default)s)")
     parser.add_argument(
-        "--rows", type=positive, default=1_000, metavar="N", help="test instances to solve for the gap (%(default)s)"
+        "--rows", type=positive, metavar="N", help="test instances to solve for the gap (1000 of qp, 100 or 200 of the others)"
     )
     where_to_train(parser)
     parser.add_argument(

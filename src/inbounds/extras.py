@@ -9,6 +9,7 @@ from contextlib import contextmanager
 EXTRAS: dict[str, str] = {
     **dict.fromkeys(("gemmi", "matplotlib", "mpl_toolkits", "numpy", "PIL", "rich", "safetensors", "scipy"), "lab"),
     "clarabel": "problems",
+    "pypower": "problems",
     "ray": "ray",
 }
 

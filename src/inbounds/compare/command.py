@@ -18,7 +18,7 @@ from ..train.store import Store
 from ..train.work import Unit, commit
 from .drawing import draw
 from .jobs import open_job, units
-from .rows import SCHEMES, TASKS, USUAL, Row, open_task
+from .rows import AUTHORS, SCHEMES, TASKS, USUAL, Row, open_task, solved
 from .table import Cell, cells, csv_text, json_text, markdown
 
 
@@ -45,21 +45,19 @@ def compare(args) -> int:
 
     torch.set_num_threads(1)
     tasks = chosen("--problems", args.problems, TASKS, USUAL)
-    rows = [SCHEMES[name] for name in chosen("--schemes", args.schemes, SCHEMES)]
-    most = min(len(open_task(name).part("test")) for name in tasks)
-    if args.rows > most:
-        raise Refused(f"--rows asked for at most {most} test instances, which is all there are, got {args.rows}.")
+    rows = [(SCHEMES | AUTHORS)[name] for name in chosen("--schemes", args.schemes, SCHEMES | AUTHORS, tuple(SCHEMES))]
+    tests = solved(tasks, args.rows)
+    for name, count in tests.items():
+        most = len(open_task(name).part("test"))
+        if count > most:
+            raise Refused(f"--rows asked for at most {most} test instances, which is all there are of {name}, got {count}.")
     refused = misfits(tasks, rows)
     store = Store(args.out, args.checkpoint)
     store.prepare()
-    todo = [
-        u
-        for u in units(tasks, rows, args.seeds, args.steps, args.rows)
-        if (u.config["task"], u.config.get("scheme")) not in refused
-    ]
+    todo = [u for u in units(tests, rows, args.seeds, args.steps) if (u.config["task"], u.config.get("scheme")) not in refused]
     missing = [u for u in todo if not store.run(u.config).done]
     failure = train(args, todo, store) if missing and not args.finished else None
-    publish_table(args, store, cells(tasks, rows, refused, args.seeds, args.steps, args.rows, store))
+    publish_table(args, store, cells(tests, rows, refused, args.seeds, args.steps, store))
     if failure:
         print(f"\nMissing from the table: {failure}", file=sys.stderr)
     return 1 if failure else 0

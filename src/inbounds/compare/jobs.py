@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 import time
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from ..data.pairs import generator
 from ..problems import Task
+from ..schemes import Projected
+from ..sets import Polytope
+from ..sets.solved import SolvedSet
+from ..solvers import OK
 from ..train.store import Store
 from ..train.work import Job, Unit
-from .rows import SCHEMES, Row, open_task
+from .rows import AUTHORS, SCHEMES, Row, open_task
 
 CHUNK = 20  # steps of training, or solved problems, between two looks at the clock
 BATCH, RATE = 200, 1e-3  # rows a step, and Adam's rate: the same for every scheme
@@ -25,8 +30,11 @@ def reference_config(task: str, rows: int) -> dict:
 
 
 def scheme_config(task: str, row: Row, seed: int, steps: int, rows: int) -> dict:
-    """A scheme trained for so many steps from a seed, judged beside the optimal points."""
+    """A scheme trained for so many steps from a seed, judged beside the optimal points; authors' settings have their own."""
     knobs = {"steps": steps, "batch": BATCH, "rate": RATE, "rows": rows}
+    if row.how is not None:
+        per_epoch = len(open_task(task).part("train")) // row.how.batch
+        knobs |= {"steps": row.how.epochs * per_epoch, "batch": row.how.batch, "rate": row.how.rate, "constant": True}
     return {
         "kind": "scheme",
         "task": task,
@@ -37,16 +45,16 @@ def scheme_config(task: str, row: Row, seed: int, steps: int, rows: int) -> dict
     }
 
 
-def units(tasks: list[str], rows: list[Row], seeds: int, steps: int, test: int) -> list[Unit]:
-    """What the table needs; the solver first, then scheme by scheme."""
+def units(tests: dict[str, int], rows: list[Row], seeds: int, steps: int) -> list[Unit]:
+    """What the table needs; the solver first, then scheme by scheme. tests: how many inputs of each task are solved."""
     todo = []
-    for task in tasks:
+    for task, test in tests.items():
         reference = reference_config(task, test)
         todo.append(Unit(reference, title=f"{task} solver", cost=0.02 * test))
-        for seed in range(seeds):
-            for row in rows:
+        for row, seed in ((row, seed) for seed in range(seeds) for row in rows):
+            if row.how is None or seed == 0:  # authors' settings are long: one seed
                 config = scheme_config(task, row, seed, steps, test)
-                todo.append(Unit(config, (reference,), f"{task} {row.name} seed {seed}", 0.01 * row.cost * steps))
+                todo.append(Unit(config, (reference,), f"{task} {row.name} seed {seed}", 0.01 * row.cost * config["steps"]))
     return todo
 
 
@@ -90,13 +98,14 @@ class Reference:
 
 
 class SchemeTraining:
-    """Adam with a rate that falls to 0 as a cosine; the last weights count. Time is CPU time of the training steps alone."""
+    """Adam with a rate that falls to 0 as a cosine, or stays; the last weights count. Time is CPU time of the training steps."""
 
     def __init__(self, config: dict, store: Store):
         self.config = config
         self.task = open_task(config["task"])
-        self.scheme = SCHEMES[config["scheme"]].build(self.task, config["seed"])
-        self.parameters = list(self.scheme.parameters())
+        self.scheme = (SCHEMES | AUTHORS)[config["scheme"]].build(self.task, config["seed"])
+        self.parameters, self.buffers = list(self.scheme.parameters()), list(self.scheme.net.buffers())
+        self.noisy = any(isinstance(m, torch.nn.Dropout) for m in self.scheme.net.modules())
         self.optimizer = torch.optim.Adam(self.parameters, lr=config["rate"])
         self.x, self.steps, self.step = self.task.part("train"), config["steps"], 0
         self.seconds, self.diverged = 0.0, False
@@ -128,15 +137,23 @@ class SchemeTraining:
         epoch, i = divmod(self.step, per_epoch)
         order = torch.randperm(len(self.x), generator=generator(self.config["seed"], stream=1_000 + epoch))
         x = self.x[order[i * self.config["batch"] : (i + 1) * self.config["batch"]]]
-        for group in self.optimizer.param_groups:
+        for group in self.optimizer.param_groups if "constant" not in self.config else ():
             group["lr"] = 0.5 * self.config["rate"] * (1 + math.cos(math.pi * self.step / self.steps))
-        loss = self.scheme.loss(x, self.task.objective)
+        loss = self._loss(x)
         self.optimizer.zero_grad()
         loss.backward()
         self.step, self.loss = self.step + 1, float(loss.detach())
         self.diverged = self.diverged or not math.isfinite(self.loss)
         if not self.diverged:
             self.optimizer.step()
+
+    def _loss(self, x: Tensor) -> Tensor:
+        """The loss; what dropout draws depends on the seed and the step, so that a stopped training goes on the same way."""
+        if not self.noisy:
+            return self.scheme.loss(x, self.task.objective)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1_000_003 * (self.config["seed"] + 1) + self.step)
+            return self.scheme.loss(x, self.task.objective)
 
     @torch.no_grad()
     def _validation(self) -> float:
@@ -148,12 +165,19 @@ class SchemeTraining:
         moments = self.optimizer.state_dict()["state"]
         tensors = {f"{name}.{i}": t for i, s in moments.items() for name, t in s.items()}
         numbers = {"step": torch.tensor(self.step), "seconds": torch.tensor(self.seconds, dtype=torch.float64)}
-        return tensors | numbers | {f"theta.{i}": p.detach().clone() for i, p in enumerate(self.parameters)}
+        return tensors | numbers | self._weights()
+
+    def _weights(self) -> dict[str, Tensor]:
+        """Parameters, and the running means of the backbone where it has them."""
+        kept = {f"theta.{i}": p.detach().clone() for i, p in enumerate(self.parameters)}
+        return kept | {f"buffer.{i}": b.clone() for i, b in enumerate(self.buffers)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         with torch.no_grad():
             for i, p in enumerate(self.parameters):
                 p.copy_(state[f"theta.{i}"])
+            for i, b in enumerate(self.buffers):
+                b.copy_(state[f"buffer.{i}"])
         kept = self.optimizer.state_dict()
         names = ("step", "exp_avg", "exp_avg_sq")
         kept["state"] = {i: {n: state[f"{n}.{i}"].clone() for n in names} for i in range(len(self.parameters))}
@@ -167,12 +191,26 @@ class SchemeTraining:
         result = {
             **{k: self.config[k] for k in ("task", "scheme", "seed", "steps", "batch")},
             **judge(self.task, x, y, self.best),
+            **self._statuses(x),
             "diverged": self.diverged,
             "parameters": sum(p.numel() for p in self.parameters),
             "cpu_seconds": self.seconds,
             "inference_seconds": seconds,
         }
-        return result, {f"theta.{i}": p.detach().clone() for i, p in enumerate(self.parameters)}
+        return result, self._weights()
+
+    @torch.no_grad()
+    def _statuses(self, x: Tensor) -> dict:
+        """Of a projection by an iterative solver: the share of rows with status ok, and the largest residuals among them."""
+        M = self.task.M.given(x[:0])
+        if not isinstance(self.scheme, Projected) or not isinstance(M, SolvedSet) or isinstance(M, Polytope):
+            return {}
+        M = cast(SolvedSet, self.task.M.given(x))
+        found = M.solve(self.scheme.net(x))
+        ok = found.status == OK
+        eq, ineq = (r[ok] for r in M.residuals(found.point))
+        worst = {"ok_equalities_max": eq.abs(), "ok_inequalities_max": ineq}
+        return {"ok": float(ok.double().mean()), **{k: float(r.max()) for k, r in worst.items() if r.numel()}}
 
 
 @torch.no_grad()

@@ -9,10 +9,11 @@ from itertools import pairwise
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .. import schemes as ways
-from ..problems import Task, arm, control, dispatch, quadratic
+from ..problems import Task, arm, control, curved, dispatch, power_flow, quadratic
+from ..problems.quadratic import dependent_variables
 from ..schemes import Scheme
 from ..train.training import built
 
@@ -20,11 +21,22 @@ WIDTH, DEPTH = 200, 2  # of the network: units of a hidden layer, and how many o
 
 
 @dataclass(frozen=True)
+class Settings:
+    """How a scheme's authors train it: so many epochs at a constant rate, net(inputs, outputs) as the backbone."""
+
+    epochs: int
+    batch: int
+    rate: float
+    net: Callable[[int, int], nn.Module]
+
+
+@dataclass(frozen=True)
 class Row:
     """A scheme of the table.
 
     make(net, task) is the module. cost: a guess of its training time, in that of the cheapest. form: a number that is raised when
-    the scheme's formula changes, so that runs of the old one are not taken for runs of the new one.
+    the scheme's formula changes, so that runs of the old one are not taken for runs of the new one. how: settings of the authors,
+    where the equal budget is not meant.
     """
 
     name: str
@@ -32,15 +44,17 @@ class Row:
     make: Callable[[nn.Module, Task], Scheme]
     cost: float = 1.0
     form: int = 1
+    how: Settings | None = None
 
     def build(self, task: Task, seed: int) -> Scheme:
         """A fresh scheme around a backbone of DEPTH hidden layers, in float64. Raises where the scheme does not fit the task."""
         x = task.part("train")[:2]
         size = self.make(nn.Identity(), task).size(task.M.given(x))
-        scheme = cast(Scheme, built(lambda: self.make(backbone(x.shape[-1], size), task), seed)).double()
+        net = self.how.net if self.how is not None else backbone
+        scheme = cast(Scheme, built(lambda: self.make(begun(net(x.shape[-1], size), task, size), task), seed)).double().eval()
         with torch.no_grad():
             scheme(x)
-        return scheme
+        return scheme.train()
 
 
 def backbone(inputs: int, outputs: int) -> nn.Module:
@@ -48,6 +62,38 @@ def backbone(inputs: int, outputs: int) -> nn.Module:
     sizes = [inputs, *[WIDTH] * DEPTH]
     layers = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(WIDTH, outputs))
+
+
+class Near(nn.Module):
+    """start + scale u: raw outputs near a point, where 0 is none that the task knows what to do with."""
+
+    start: Tensor
+
+    def __init__(self, start: Tensor, scale: float = 0.02):
+        super().__init__()
+        self.scale = scale
+        self.register_buffer("start", start, persistent=False)
+
+    def forward(self, u: Tensor) -> Tensor:
+        return self.start + self.scale * u
+
+
+def begun(net: nn.Module, task: Task, size: int) -> nn.Module:
+    """The backbone, with its outputs near the start of the task where it names one."""
+    return net if task.start is None or len(task.start) != size else nn.Sequential(net, Near(task.start))
+
+
+def kaiming(inputs: int, outputs: int, normalised: bool) -> nn.Module:
+    """The backbone of DC3's and HardNet's repositories: normal weights; DC3's with batch normalisation and dropout of 20 %."""
+    sizes = [inputs, *[WIDTH] * DEPTH]
+    layers = list[nn.Module]()
+    for a, b in pairwise(sizes):
+        layers += [nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(0.2)] if normalised else [nn.Linear(a, b), nn.ReLU()]
+    layers.append(nn.Linear(WIDTH, outputs))
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+    return nn.Sequential(*layers)
 
 
 def plain(scheme: Callable[..., Scheme], **knobs) -> Callable[[nn.Module, Task], Scheme]:
@@ -62,6 +108,17 @@ def centered(scheme: Callable[..., Scheme]) -> Callable[[nn.Module, Task], Schem
         if task.center is None:
             raise TypeError(f"{getattr(scheme, '__name__', scheme)} needs a point inside, and nobody knows one of {task.title}.")
         return scheme(net, task.M, task.center)
+
+    return make
+
+
+def chosen_by_authors(scheme: Callable[..., Scheme], **knobs) -> Callable[[nn.Module, Task], Scheme]:
+    """A scheme whose dependent variables are those of DC3's data set, drawn and not chosen by pivoting."""
+
+    def make(net: nn.Module, task: Task) -> Scheme:
+        if task.name != "qp":
+            raise TypeError(f"The settings of its authors are for the convex QP of DC3, not for {task.title}.")
+        return scheme(net, task.M, dependent=dependent_variables(), **knobs)
 
     return make
 
@@ -82,15 +139,38 @@ SCHEMES = {
         Row("optnet", "OptNet (QP layer)", plain(ways.OptNet), 15),
     )
 }
+_DC3 = Settings(1_000, 200, 1e-4, partial(kaiming, normalised=True))
+_HARDNET = Settings(1_000, 500, 1e-3, partial(kaiming, normalised=False))
+AUTHORS = {
+    row.name: row
+    for row in (
+        Row("dc3-authors", "DC3, its authors' settings", chosen_by_authors(ways.DC3, rate=1e-7), 1.5, how=_DC3),
+        Row("hardnet-authors", "HardNet-Aff, its authors' settings", chosen_by_authors(ways.HardNet), 1.5, how=_HARDNET),
+        Row("penalty-authors", "penalty only, settings of DC3's authors", plain(ways.Penalty, weight=100.0), how=_DC3),
+    )
+}
 TASKS: dict[str, Callable[[], Task]] = {
     "qp": quadratic,
     "sine": partial(quadratic, sine=True),
     "dispatch": dispatch,
     "control": control,
+    "qcqp": curved,
+    "socp": partial(curved, cones=True),
+    "acopf14": partial(power_flow, "case14"),
+    "acopf30": partial(power_flow, "case30"),
     "arm": arm,
 }
 
-USUAL = tuple(name for name in TASKS if name != "arm")  # a projection on the arm's curves takes seconds a step: on request alone
+USUAL = ("qp", "sine", "dispatch", "control")  # a projection on curved sets takes a fraction of a second: on request alone
+
+
+SOLVED = {"qp": 1_000, "dispatch": 200, "control": 200}  # test inputs that are solved
+MANY = 100
+
+
+def solved(tasks: list[str], rows: int | None) -> dict[str, int]:
+    """How many test inputs of every task are solved: `rows`, or the usual number."""
+    return {name: rows or SOLVED.get(name, MANY) for name in tasks}
 
 
 @cache

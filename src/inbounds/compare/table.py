@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import statistics
 from dataclasses import asdict, dataclass
 
@@ -13,12 +14,13 @@ from ..train.store import Store
 from .jobs import reference_config, scheme_config
 from .rows import Row
 
-MEANS = ("objective", "gap_mean", "gap_p95", "infeasible", "cpu_seconds", "inference_seconds")
+MEANS = ("objective", "gap_mean", "gap_p95", "infeasible")
+TIMES = ("cpu_seconds", "inference_seconds")  # every seed does the same work, so the least time is the least disturbed
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A scheme on a task: means over the seeds, violations the largest of all seeds. note: why there are no numbers."""
+    """A scheme on a task: means over the seeds, violations the largest, times the least. note: why there are no numbers."""
 
     task: str
     scheme: str
@@ -38,6 +40,9 @@ class Cell:
     cpu_seconds: float | None = None
     inference_seconds: float | None = None
     solver_seconds: float | None = None
+    ok: float | None = None
+    ok_equalities_max: float | None = None
+    ok_inequalities_max: float | None = None
     gap_by_seed: tuple[float, ...] = ()
     note: str = ""
 
@@ -47,10 +52,10 @@ class Cell:
         return self.solver_seconds / self.inference_seconds if self.solver_seconds and self.inference_seconds else None
 
 
-def cells(tasks: list[str], rows: list[Row], refused: dict, seeds: int, steps: int, test: int, store: Store) -> list[Cell]:
+def cells(tests: dict[str, int], rows: list[Row], refused: dict, seeds: int, steps: int, store: Store) -> list[Cell]:
     """Every cell that is finished, and those that cannot be with the reason."""
     found = []
-    for task in tasks:
+    for task, test in tests.items():
         reference = store.run(reference_config(task, test)).result
         for row in rows:
             if (task, row.name) in refused:
@@ -67,6 +72,7 @@ def _cell(row: Row, results: list[dict], reference: dict) -> Cell:
     first = results[0]
     whole = [r for r in results if None not in (r["gap_mean"], r["objective"])]
     means = {k: statistics.fmean(r[k] for r in whole) for k in MEANS} if whole else {}
+    times = {k: min(r[k] for r in whole) for k in TIMES} if whole else {}
     worst = {k: max(r[k] for r in whole) for k in ("equalities_max", "inequalities_max")} if whole else {}
     return Cell(
         task=first["task"],
@@ -81,11 +87,34 @@ def _cell(row: Row, results: list[dict], reference: dict) -> Cell:
         solver_seconds=reference["cpu_seconds"] / reference["rows"],
         gap_by_seed=tuple(r["gap_mean"] for r in whole),
         **means,
+        **times,
         **worst,
+        **_statuses(whole),
     )
 
 
-COLUMNS = ("scheme", "gap", "gap 95 %", "equalities", "inequalities", "infeasible", "training", "inference", "solver / net")
+def _statuses(whole: list[dict]) -> dict:
+    """The mean share of rows with status ok, and the largest residuals among them, where a solver projects."""
+    known = [r for r in whole if "ok" in r]
+    if not known:
+        return {}
+    most = {k: max(r[k] for r in known) for k in ("ok_equalities_max", "ok_inequalities_max") if all(k in r for r in known)}
+    return {"ok": statistics.fmean(r["ok"] for r in known), **most}
+
+
+COLUMNS = (
+    "scheme",
+    "seeds",
+    "gap",
+    "least to most",
+    "gap 95 %",
+    "equalities",
+    "inequalities",
+    "infeasible",
+    "training",
+    "inference",
+    "solver / net",
+)
 
 
 def line(c: Cell) -> list[str]:
@@ -94,7 +123,9 @@ def line(c: Cell) -> list[str]:
         return [c.title, *["-"] * (len(COLUMNS) - 1)]
     return [
         c.title,
+        str(c.seeds),
         f"{100 * c.gap_mean:.2f} %",
+        f"{100 * min(c.gap_by_seed):.2f} to {100 * max(c.gap_by_seed):.2f}" if c.seeds > 1 else "-",
         f"{100 * c.gap_p95:.2f} %",
         tiny(c.equalities_max or 0.0),
         tiny(c.inequalities_max or 0.0),
@@ -110,16 +141,27 @@ def markdown(found: list[Cell]) -> str:
     parts = []
     for task in dict.fromkeys(c.task for c in found):
         mine = [c for c in found if c.task == task]
-        done = [c for c in mine if not c.note]
+        done = sorted((c for c in mine if not c.note), key=lambda c: math.inf if c.gap_mean is None else c.gap_mean)
         head = f"## {task}"
         if done:
             c = done[0]
-            head += f"\n\n{c.steps:,} steps of {c.batch}, {c.seeds} seed(s); mean optimum {c.optimum:.4f}, solver "
-            head += f"{1e3 * (c.solver_seconds or 0):.1f} ms an instance."
+            head += f"\n\n{c.steps:,} steps of {c.batch}; mean optimum {c.optimum:.4f}, solver "
+            head += f"{1e3 * (c.solver_seconds or 0):.1f} ms an instance. "
+            head += "The last column is the solver's loop in the time of one batch of the network."
         rows = ["| " + " | ".join(r) + " |" for r in (COLUMNS, ["---"] * len(COLUMNS), *map(line, done))]
         notes = [f"- {c.title} has no row: {c.note}" for c in mine if c.note]
+        notes += [said(c) for c in done if c.ok is not None]
         parts.append("\n\n".join(p for p in (head, "\n".join(rows), "\n".join(notes)) if p))
     return "\n\n".join(parts) + "\n"
+
+
+def said(c: Cell) -> str:
+    """A sentence about the rows of a solver's projection."""
+    equal = f"equations to {tiny(c.ok_equalities_max)}, " if c.ok_equalities_max is not None else ""
+    return (
+        f"- {c.title}: {100 * (c.ok or 0.0):.1f} % of the outputs have status ok; on them {equal}inequalities at most "
+        f"{tiny(c.ok_inequalities_max or 0.0)}."
+    )
 
 
 def csv_text(found: list[Cell]) -> str:

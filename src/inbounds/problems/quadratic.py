@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -40,10 +42,7 @@ def quadratic(
     with needed_for("The quadratic task"):
         import numpy
 
-    random = numpy.random.RandomState(seed)
-    draws = [random.random(variables), random.random(variables), random.normal(size=(equations, variables))]
-    draws += [random.uniform(-1, 1, size=(rows, equations)), random.normal(size=(inequalities, variables))]
-    Q, p, E, x, A = map(torch.from_numpy, draws)
+    Q, p, E, x, A = map(torch.from_numpy, drawn(numpy.random.RandomState(seed), variables, equations, inequalities, rows))
     inverse = torch.linalg.pinv(E)
     b = (A @ inverse).abs().sum(1)
 
@@ -57,3 +56,19 @@ def quadratic(
     M = Depends(RightHandSide(A, b, E))
     name, title = ("sine", "QP with sine (DC3)") if sine else ("qp", "convex QP (DC3)")
     return Task(name, title, x, M, lambda x, y: cost(y), solve, lambda x: x @ inverse.mT)
+
+
+def drawn(random: Any, variables: int, equations: int, inequalities: int, rows: int) -> list[Any]:
+    """Q, p, E, x and A, in the order in which the authors draw them from a numpy.random.RandomState."""
+    first = [random.random(variables), random.random(variables), random.normal(size=(equations, variables))]
+    return [*first, random.uniform(-1, 1, size=(rows, equations)), random.normal(size=(inequalities, variables))]
+
+
+def dependent_variables() -> list[int]:
+    """The variables that the equations give in the authors' data: the next draw after them."""
+    import numpy
+
+    random = numpy.random.RandomState(17)
+    drawn(random, 100, 50, 50, 10_000)
+    free = set(random.choice(100, 50, replace=False).tolist())
+    return [j for j in range(100) if j not in free]

@@ -17,6 +17,16 @@ class Unsolved(RuntimeError):
 
 def quadratic_program(P: Tensor, q: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor) -> Tensor:
     """argmin {y^T P y / 2 + q^T y : A y <= b, E y = f} by Clarabel's interior point method, P positive semidefinite."""
+    return _clarabel(P, q, torch.cat([E, A]), torch.cat([f, b]), len(f), len(b), [])
+
+
+def conic_program(P: Tensor, q: Tensor, E: Tensor, f: Tensor, cones: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """argmin {y^T P y / 2 + q^T y : E y = f, b_i - A_i y in a second-order cone, its first entry the longest} by Clarabel."""
+    rows, ends = (torch.cat(parts) for parts in zip((E, f), *cones, strict=True))
+    return _clarabel(P, q, rows, ends, len(f), 0, [len(b) for _, b in cones])
+
+
+def _clarabel(P: Tensor, q: Tensor, rows: Tensor, ends: Tensor, equal: int, less: int, cones: list[int]) -> Tensor:
     with needed_for("An optimal point"):
         import clarabel
         from scipy import sparse
@@ -24,11 +34,11 @@ def quadratic_program(P: Tensor, q: Tensor, A: Tensor, b: Tensor, E: Tensor, f: 
     solver: Any = clarabel  # it comes without types
     settings = solver.DefaultSettings()
     settings.verbose = False
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-10
-    cones = [solver.ZeroConeT(len(f)), solver.NonnegativeConeT(len(b))]
-    rows, ends = sparse.csc_matrix(torch.cat([E, A]).numpy()), torch.cat([f, b]).numpy()
+    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = 1e-8 if cones else 1e-10  # curved: as far as it gets
+    kinds = [solver.ZeroConeT(equal), solver.NonnegativeConeT(less)] if less else [solver.ZeroConeT(equal)]
+    kinds += [solver.SecondOrderConeT(size) for size in cones]
     upper = sparse.triu(sparse.csc_matrix(P.numpy()), format="csc")
-    found = solver.DefaultSolver(upper, q.numpy(), rows, ends, cones, settings).solve()
+    found = solver.DefaultSolver(upper, q.numpy(), sparse.csc_matrix(rows.numpy()), ends.numpy(), kinds, settings).solve()
     if str(found.status) != "Solved":
         raise Unsolved(f"Clarabel says {found.status} of a program of {len(q)} variables.")
     return torch.tensor(found.x, dtype=torch.float64)

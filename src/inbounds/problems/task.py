@@ -17,7 +17,7 @@ class Task:
     """Minimise objective(x, y) over y in M(x), for inputs x (N, d) in float64, the same for everyone who gives the same seed.
 
     M: Depends(module), the set of an input. center(x): a point strictly inside of M(x) but for its equations, None where nobody
-    knows one. solve(x): the optimal point of one input (d,), by a solver.
+    knows one. solve(x): the optimal point of one input (d,), by a solver. start: where raw outputs begin, if not at 0.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Task:
     objective: Callable[[Tensor, Tensor], Tensor]
     solve: Callable[[Tensor], Tensor]
     center: Callable[[Tensor], Tensor] | None = None
+    start: Tensor | None = None
 
     def part(self, split: str) -> Tensor:
         """The inputs of the split train, val or test."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +17,13 @@ from .linear import completion, free_variables, polytope_of, product, shared
 class HardNet(Scheme):
     """z + C^+ (relu(l - C z) - relu(C z - h)) for l <= C z <= h; it is not the nearest point.
 
-    Equations are taken out first, as the authors do: they give the dependent variables, as in DC3. The rows of C that are left
+    Equations are taken out first, as the authors do: they give the `dependent` variables, as in DC3. The rows of C that are left
     must be linearly independent, so there are no more of them than free variables.
     """
 
-    def __init__(self, net: nn.Module, M: ConstraintSet):
+    def __init__(self, net: nn.Module, M: ConstraintSet, dependent: Sequence[int] | None = None):
         super().__init__(net, M)
-        self._completion, self._inverse = Memo(completion), Memo(_right_inverse)
+        self._completion, self._inverse = Memo(partial(completion, dependent=dependent)), Memo(_right_inverse)
 
     def size(self, M: ConstraintSet) -> int:
         return free_variables(M, "HardNet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +43,20 @@ def rows_of(M: ConstraintSet, u: Tensor, who: str) -> Rows:
     return Rows(A, b, parts["E"], parts["f"])
 
 
+def equations_of(M: ConstraintSet, u: Tensor, who: str) -> tuple[Tensor, Tensor]:
+    """E and f of E y = f, of a polytope or of a set that has `equations()`; its inequalities may be curved."""
+    if hasattr(M, "equations"):
+        E, f = M.equations()  # pyright: ignore[reportCallIssue]
+        return shared(E, who), f
+    rows = rows_of(M, u, who)
+    return shared(rows.E, who), rows.f
+
+
+def is_curved(M: ConstraintSet) -> bool:
+    """Whether the equations of M are linear and its inequalities are not."""
+    return hasattr(M, "equations")
+
+
 def product(A: Tensor, y: Tensor) -> Tensor:
     """A y over batches of vectors; one matrix product where A is shared."""
     return y @ A.mT if A.dim() == 2 else times(A, y)
@@ -67,10 +82,15 @@ def nullspace(E: Tensor) -> Tensor:
     return vh[rank:].mT.contiguous()
 
 
-def completion(E: Tensor) -> tuple[Tensor, Tensor]:
-    """S (n, p) and L (n, n - p): y = S f + L z satisfies E y = f, and the free variables of y are z as it is."""
+def completion(E: Tensor, dependent: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+    """S (n, p) and L (n, n - p): y = S f + L z satisfies E y = f, and the free variables of y are z as it is.
+
+    dependent: which variables are not free, by default those that pivoting chooses.
+    """
     n = E.shape[-1]
-    dependent = independent_columns(E)
+    dependent = independent_columns(E) if dependent is None else list(dependent)
+    if len(set(dependent)) != E.shape[-2] or not all(0 <= j < n for j in dependent):
+        raise ValueError(f"Completion asked for {E.shape[-2]} different variables below {n}, one per equation, got {dependent}.")
     free = torch.tensor([j for j in range(n) if j not in set(dependent)], dtype=torch.long, device=E.device)
     solve, lift = E.new_zeros(n, len(dependent)), E.new_zeros(n, len(free))
     solve[dependent] = torch.linalg.inv(E[:, dependent])
@@ -81,7 +101,7 @@ def completion(E: Tensor) -> tuple[Tensor, Tensor]:
 
 def free_variables(M: ConstraintSet, who: str) -> int:
     """How many variables the equations of M leave free."""
-    return M.shape[0] - rows_of(M, torch.empty(0, *M.shape, dtype=torch.float64), who).E.shape[-2]
+    return M.shape[0] - equations_of(M, torch.empty(0, *M.shape, dtype=torch.float64), who)[0].shape[-2]
 
 
 def independent_columns(E: Tensor) -> list[int]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
 from ..core import ConstraintSet
 from ..sets.intersection import polyhedral
 from ..sets.polytope import Polytope
+from ..sets.solved import FirstOnly
 from .base import Scheme
-from .linear import polytope_of
+from .linear import polytope_of, product
 
 
 class OptNet(Scheme):
@@ -30,7 +33,18 @@ class OptNet(Scheme):
         return L @ L.mT + 1e-4 * torch.eye(len(L), dtype=L.dtype, device=L.device)
 
     def enforce(self, M: ConstraintSet, u: Tensor, x: Tensor) -> Tensor:
+        """The answer y moves by dy = -K (du + dW y), where K belongs to the faces that y touches and to W.
+
+        So W is held constant in the program, and its change is put into the linear term: u + dW y. One gradient of one vector
+        then takes the place of a gradient of every row's own matrix. The first derivative is exact, a second one is refused.
+        """
         faces = polyhedral(polytope_of(M, "OptNet")) or {}
-        W = self.weight_matrix()
-        goal = -torch.linalg.solve(W, u.to(W.dtype).mT).mT if u.dim() > 1 else -torch.linalg.solve(W, u.to(W.dtype))
-        return Polytope(**faces, weight=W).project(goal).to(u.dtype)  # pyright: ignore[reportArgumentType]
+        W, u64 = self.weight_matrix(), u.double()
+        fixed = W.detach()
+        P = Polytope(**faces, weight=fixed)  # pyright: ignore[reportArgumentType]
+        with torch.no_grad():
+            y = P.project(product(-torch.linalg.inv(fixed), u64))
+        if torch.is_grad_enabled():
+            y = P.project(-product(torch.linalg.inv(fixed), u64 + product(W - fixed, y)))
+            y = cast(Tensor, FirstOnly.apply(y))
+        return y.to(u.dtype)

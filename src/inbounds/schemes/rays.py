@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core import ConstraintSet
 from ..ray_scaling import RayScaling
 from .base import Memo, Scheme
-from .linear import nullspace, product, rows_of, shared
+from .linear import equations_of, is_curved, nullspace, product, rows_of, shared
 
 Center = Callable[[Tensor], Tensor]  # x -> a point strictly inside of M(x)
 
@@ -50,7 +50,7 @@ class Centered(Scheme):
 
     def size(self, M: ConstraintSet) -> int:
         like = torch.empty(0, *M.shape, dtype=torch.float64)
-        return self._basis(shared(rows_of(M, like, type(self).__name__).E, type(self).__name__)).shape[-1]
+        return self._basis(equations_of(M, like, type(self).__name__)[0]).shape[-1]
 
     def star(self, M: ConstraintSet, u: Tensor, x: Tensor) -> Star:
         """M about its center; refuses a center that is not strictly inside."""
@@ -65,9 +65,17 @@ class Centered(Scheme):
 
 
 class Rayen(Centered):
-    """c + v / max(1, k(v)): points inside stay, others go back along their ray to the boundary. k is the gauge about c."""
+    """c + v / max(1, k(v)): points inside stay, others go back along their ray to the boundary. k is the gauge about c.
+
+    Of a convex set with linear equations and curved inequalities, which has `equations()`, the boundary is found by Newton's
+    method on the ray.
+    """
 
     def enforce(self, M: ConstraintSet, u: Tensor, x: Tensor) -> Tensor:
+        if is_curved(M):
+            N = self._basis(equations_of(M, u, "Rayen")[0])
+            c, v = self.center(x).double(), product(N, u.double())
+            return (c + v * last_inside(M, c, v)).to(u.dtype)
         star, w = self.star(M, u, x), u.double()
         return star.point(w / star.gauge(w).clamp(min=1.0)).to(u.dtype)
 
@@ -94,3 +102,26 @@ class Scaled(Centered):
 
     def enforce(self, M: ConstraintSet, u: Tensor, x: Tensor) -> Tensor:
         return RayScaling(M, center=self.center(x))(None, u)
+
+
+def last_inside(M: ConstraintSet, c: Tensor, v: Tensor, steps: int = 12) -> Tensor:
+    """The largest s <= 1 with c + s v in a convex M, (*batch, 1): Newton's method from 1, downwards, on the largest inequality.
+
+    That is a convex function of s and negative at c, so no step goes below the root. s has the derivative of the last step.
+    """
+
+    def over(v: Tensor, s: Tensor) -> Tensor:
+        return M.residuals(c + s * v)[1].amax(-1, keepdim=True)
+
+    with torch.no_grad():
+        outside = over(v, torch.ones_like(v[..., :1])) > 0
+    s, slope = torch.ones_like(v[..., :1]), torch.ones_like(v[..., :1])
+    for _ in range(steps):
+        with torch.enable_grad():
+            t = s.detach().requires_grad_()
+            value = over(v.detach(), t)
+            (slope,) = torch.autograd.grad(value.sum(), t)
+        s = torch.where(outside, s - value.detach().clamp(min=0) / torch.where(outside, slope, 1.0), 1.0)
+    value = over(v, s.detach())
+    linked = s - (value - value.detach()) / torch.where(outside, slope, 1.0)
+    return torch.where(outside, linked, 1.0)

@@ -1,0 +1,185 @@
+"""Optimal power flow with alternating currents on the networks of PYPOWER: voltages that serve the load at the lowest cost."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core import ConstraintSet
+from ..data.pairs import generator
+from ..extras import needed_for
+from ..sets import Depends, Implicit
+from .solvers import Unsolved
+from .task import Task
+
+SPREAD = 0.2  # every load is 80 to 120 % of its nominal value
+CASES = ("case9", "case14", "case30", "case57")
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Per unit: admittances G + jB of buses and of both ends of the branches with a limit, loads, limits, costs of generators.
+
+    A point v has the real parts of the voltages, then their imaginary parts but that of the reference bus, whose angle is 0.
+    """
+
+    G: Tensor  # (n, n)
+    B: Tensor
+    ends: tuple[tuple[Tensor, Tensor, Tensor], ...]  # for both ends: the bus of every branch, its row of G and of B
+    rate: Tensor  # (branches,)
+    load: Tensor  # P and Q of the loaded buses, (2, loads)
+    loaded: Tensor  # their buses
+    generating: Tensor  # the buses of the generators
+    free: Tensor  # the other buses
+    low: Tensor  # of P and Q of the generators, (2, generators)
+    high: Tensor
+    floor: Tensor  # of the length of the voltage, (n,)
+    ceiling: Tensor
+    price: Tensor  # (3, generators): of P^2, of P, and what is paid anyway
+    nominal: Tensor  # the optimum of the nominal load
+    moving: Tensor  # the buses whose imaginary part moves
+
+    def voltages(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Real and imaginary parts, (*batch, n)."""
+        n = len(self.G)
+        return v[..., :n], v[..., n:] @ torch.eye(n, dtype=v.dtype)[self.moving]
+
+    def injections(self, v: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+        """P and Q that generators give at every bus if s times the nominal load is served: (*batch, n) each."""
+        e, f = self.voltages(v)
+        real, imaginary = e @ self.G.mT - f @ self.B.mT, e @ self.B.mT + f @ self.G.mT
+        at = torch.eye(len(self.G), dtype=v.dtype)[self.loaded]
+        P, Q = e * real + f * imaginary, f * real - e * imaginary
+        return P + (s * self.load[0]) @ at, Q + (s * self.load[1]) @ at
+
+    def balance(self, v: Tensor, s: Tensor) -> Tensor:
+        """What is missing at the buses without a generator: P, then Q. At the others the generator gives what is missing."""
+        return torch.cat([p[..., self.free] for p in self.injections(v, s)], -1)
+
+    def limits(self, v: Tensor, s: Tensor) -> Tensor:
+        """Generators, squared lengths of the voltages, squared flows at both ends of the branches; <= 0 where all is well."""
+        given = [p[..., self.generating] for p in self.injections(v, s)]
+        parts = [low - p for low, p in zip(self.low, given, strict=True)]
+        parts += [p - high for high, p in zip(self.high, given, strict=True)]
+        e, f = self.voltages(v)
+        size = e.square() + f.square()
+        parts += [self.floor.square() - size, size - self.ceiling.square()]
+        for bus, G, B in self.ends if len(self.rate) else ():
+            real, imaginary = e @ G.mT - f @ B.mT, e @ B.mT + f @ G.mT
+            flow = size[..., bus] * (real.square() + imaginary.square())
+            parts.append(flow / self.rate.square() - 1)
+        return torch.cat(parts, -1)
+
+    def cost(self, s: Tensor, v: Tensor) -> Tensor:
+        """What the generators cost, (*batch,)."""
+        P = self.injections(v, s)[0][..., self.generating]
+        return (self.price[0] * P.square() + self.price[1] * P + self.price[2]).sum(-1)
+
+
+class Serves(nn.Module):
+    """x, loads in parts of the nominal ones -> the voltages that serve them."""
+
+    def __init__(self, net: Network):
+        super().__init__()
+        self.shape = (len(net.nominal),)
+        self.all = Implicit(self.shape, eq=net.balance, ineq=net.limits, context=len(net.loaded), on_fail="best")
+
+    def forward(self, x: Tensor) -> ConstraintSet:
+        return self.all.given(x)
+
+
+def power_flow(case: str = "case30", rows: int = 2_000, seed: int = 0) -> Task:
+    """min cost of the generators over the voltages that serve the load x within all limits; an IEEE network.
+
+    Every load is 80 to 120 % of its nominal value, independently. The cost is in units of the nominal optimum. Optimal points are
+    by the interior point method of PYPOWER.
+    """
+    if case not in CASES:
+        raise ValueError(f"power_flow asked for a case among {', '.join(CASES)}, got {case!r}.")
+    data, nominal = _nominal(case)
+    net = _network(data, nominal)
+    random = generator(seed, stream=20)
+    x = 1 + SPREAD * (2 * torch.rand(rows, len(net.loaded), generator=random, dtype=torch.float64) - 1)
+    unit = float(net.cost(torch.ones(len(net.loaded), dtype=torch.float64), net.nominal))
+
+    def solve(x: Tensor) -> Tensor:
+        loaded = {k: v.copy() if hasattr(v, "copy") else v for k, v in data.items()}
+        loaded["bus"][net.loaded.numpy(), 2:4] *= x.numpy()[:, None]
+        e, f = _voltages(_optimum(loaded))
+        return torch.cat([e, f[net.moving]])
+
+    name = "acopf" + case.removeprefix("case")
+    M = Depends(Serves(net))
+    return Task(name, f"AC optimal power flow, {case}", x, M, lambda x, v: net.cost(x, v) / unit, solve, start=net.nominal)
+
+
+@cache
+def _nominal(case: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The data of a case, with buses numbered from 0, and its optimum."""
+    with needed_for("Power flow"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in its source
+        from pypower import api
+
+    data = api.ext2int(getattr(api, case)())
+    data = {k: data[k] for k in ("version", "baseMVA", "bus", "gen", "branch", "gencost")}
+    return data, _optimum(data)
+
+
+def _optimum(data: dict[str, Any]) -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pypower import api
+
+        tight = {f"PDIPM_{k}TOL": 1e-9 for k in ("FEAS", "GRAD", "COMP", "COST")}
+        found = api.runopf(data, api.ppoption(VERBOSE=0, OUT_ALL=0, **tight))
+    if not found["success"]:
+        raise Unsolved("PYPOWER found no optimal power flow.")
+    return found
+
+
+def _voltages(found: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Real and imaginary parts, turned so that the reference bus has the angle 0."""
+    bus = torch.tensor(found["bus"], dtype=torch.float64)
+    angle = torch.deg2rad(bus[:, 8] - bus[bus[:, 1] == 3, 8])
+    return bus[:, 7] * angle.cos(), bus[:, 7] * angle.sin()
+
+
+def _network(data: dict[str, Any], nominal: dict[str, Any]) -> Network:
+    """The data of PYPOWER, whose columns are those of MATPOWER, as tensors per unit."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pypower import api
+
+    base = data["baseMVA"]
+    Y, near, far = (torch.tensor(m.toarray()) for m in api.makeYbus(base, data["bus"], data["branch"]))
+    bus, gen, branch, price = (torch.tensor(data[k], dtype=torch.float64) for k in ("bus", "gen", "branch", "gencost"))
+    at = gen[:, 0].long()
+    if len(set(at.tolist())) < len(at) or bool((gen[:, 7] <= 0).any()) or bool((price[:, 3] != 3).any()):
+        raise ValueError("power_flow asked for one generator at a bus, all of them on, with quadratic costs.")
+    limited = ((branch[:, 5] > 0) & (branch[:, 5] < 9_000)).nonzero()[:, 0]
+    loaded = (bus[:, 2:4].abs().sum(1) > 0).nonzero()[:, 0]
+    free = torch.tensor([i for i in range(len(bus)) if i not in set(at.tolist())])
+    sides = ((near, branch[:, 0].long()), (far, branch[:, 1].long()))
+    (e, f), moving = _voltages(nominal), (bus[:, 1] != 3).nonzero()[:, 0]
+    return Network(
+        G=Y.real.contiguous(),
+        B=Y.imag.contiguous(),
+        ends=tuple((bus_of[limited], y.real[limited], y.imag[limited]) for y, bus_of in sides),
+        rate=branch[limited, 5] / base,
+        load=bus[loaded, 2:4].mT / base,
+        loaded=loaded,
+        generating=at,
+        free=free,
+        low=torch.stack([gen[:, 9], gen[:, 4]]) / base,
+        high=torch.stack([gen[:, 8], gen[:, 3]]) / base,
+        floor=bus[:, 12],
+        ceiling=bus[:, 11],
+        price=torch.stack([price[:, 4] * base**2, price[:, 5] * base, price[:, 6]]),
+        nominal=torch.cat([e, f[moving]]),
+        moving=moving,
+    )
