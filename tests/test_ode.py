@@ -283,11 +283,11 @@ def test_states_in_between_have_the_order_of_the_method(method, order):
 
 def test_a_row_does_not_depend_on_the_others():
     M = ib.Ball(2)
-    ode = ib.ProjectedODE(Bend(M, size=2.0), M, horizon=2.0, method="dopri5", tolerance=1e-6)
-    x = M.sample(6, generator=seeded(), dtype=D)
-    times = 2 * torch.rand(6, 4, generator=seeded(), dtype=D).sort(-1).values
+    ode = ib.ProjectedODE(Bend(M, size=2.0), M, horizon=2.0, method="dopri5", tolerance=1e-4).requires_grad_(False)
+    x = M.sample(4, generator=seeded(), dtype=D)
+    times = 2 * torch.rand(4, 4, generator=seeded(), dtype=D).sort(-1).values
     whole, seen = ode.solve(x), ode(x, times=times)
-    for i in range(6):
+    for i in range(4):
         alone = ode.solve(x[i])
         assert int(alone.steps) == int(whole.steps[i]) and int(alone.refused) == int(whole.refused[i])
         torch.testing.assert_close(alone.end, whole.end[i], atol=1e-11, rtol=0)
@@ -339,9 +339,10 @@ def test_gradients_are_those_of_the_steps_that_were_chosen(checkpoint):
 @pytest.mark.parametrize("method", ["heun", "dopri5"])
 def test_checkpoints_keep_less_and_give_the_same_gradients(method):
     M = ib.SO(3)
-    y, kept, grads = M.sample(4, generator=seeded(), dtype=D), [], []
+    y, kept, grads = M.sample(2, generator=seeded(), dtype=D), [], []
     for checkpoint in (False, True):
-        ode = ib.ProjectedODE(Bend(M, size=0.5), M, steps=6, method=method, checkpoint=checkpoint)
+        options = {"method": method, "steps": 4, "tolerance": 0.1, "checkpoint": checkpoint}
+        ode = ib.ProjectedODE(Bend(M, size=0.3), M, horizon=0.5, **options)
         sizes = {}
 
         def keep(t, sizes=sizes):
@@ -360,8 +361,8 @@ def test_checkpoints_keep_less_and_give_the_same_gradients(method):
 def test_chosen_steps_keep_the_error_of_a_density_below_the_tolerance():
     M = ib.Sphere(3)
     field, y = Bend(M, size=0.5), M.sample(4, generator=seeded(), dtype=D)
-    fine = ib.ProjectedODE(field, M, steps=60, method="rk4")
-    ode = ib.ProjectedODE(field, M, method="dopri5", tolerance=1e-6)
+    fine = ib.ProjectedODE(field, M, horizon=0.5, steps=20, method="rk4")
+    ode = ib.ProjectedODE(field, M, horizon=0.5, method="dopri5", tolerance=1e-6)
     with torch.no_grad():
         torch.testing.assert_close(ode.log_density(y, UniformOn(M)), fine.log_density(y, UniformOn(M)), atol=1e-5, rtol=0)
         end, change = ode.log_volume(y)
@@ -371,21 +372,21 @@ def test_chosen_steps_keep_the_error_of_a_density_below_the_tolerance():
 
 
 class Wall(nn.Module):
-    """A field with a pole at 1, one that is not finite beyond 1, and one that turns ever faster, by the row's second number."""
+    """By the row's second number: x' = 1, x' = x^2, a field that is not finite beyond 1, and one that never rests."""
 
     def forward(self, t, x):
         kind = x[..., 1:]
-        pole, broken, fast = 1 / (1 - x[..., :1]), torch.where(x[..., :1] < 1, 1.0, torch.nan), torch.ones_like(kind)
-        v = torch.where(kind == 1, pole, torch.where(kind == 2, broken, fast))
+        square, broken = x[..., :1].square(), torch.where(x[..., :1] < 1, 1.0, torch.nan)
+        v = torch.where(kind == 1, square, torch.where(kind == 2, broken, torch.ones_like(kind)))
         return torch.cat([torch.where(kind == 3, torch.sin(1e6 * t), v), 0 * kind], -1)
 
 
 def test_rows_that_cannot_go_on_say_so_and_the_others_arrive():
-    M, x = ib.Euclidean(2), torch.tensor([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 3.0]], dtype=D)
+    M, x = ib.Euclidean(2), torch.tensor([[0.0, 0.0], [2.0, 1.0], [0.0, 2.0], [0.0, 3.0]], dtype=D)
     ode = ib.ProjectedODE(Wall(), M, horizon=2.0, method="dopri5", limit=300)
     run = ode.solve(x)
     assert run.status.tolist() == [0, 1, 3, 2] and float(run.end[0, 0]) == pytest.approx(2.0)
-    assert abs(float(run.reached[1]) - 0.5) <= 1e-3 and abs(float(run.reached[2]) - 1) <= 1e-3  # x' = 1/(1 - x) ends at 1/2
+    assert abs(float(run.reached[1]) - 0.5) <= 1e-3 and abs(float(run.reached[2]) - 1) <= 1e-3  # 1/(1/2 - t) has no values after 1/2
     seen = run([0.2, 1.9])
     assert torch.isfinite(seen[:3, 0]).all() and torch.isnan(seen[1:3, 1]).all() and torch.isfinite(seen[0]).all()
     with pytest.raises(RuntimeError, match=r"3 of 4 rows stopped before the end, .* 1 because their steps became too short"):
