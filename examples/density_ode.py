@@ -33,10 +33,10 @@ class Field(nn.Module):
         return self.layers(torch.cat([x, t.expand_as(x[..., :1])], -1))
 
 
-def main(steps=100):
+def main(steps=60):
     x, new, uniform = data(1024, seed=0), data(500, seed=1), UniformOn(M)
-    ode = ib.ProjectedODE(Field(), M, steps=6, checkpoint=True)
-    opt = torch.optim.Adam(ode.parameters(), lr=3e-2)
+    ode = ib.ProjectedODE(Field(), M, steps=4)
+    opt = torch.optim.Adam(ode.parameters(), lr=5e-2)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
     for k in range(steps):
         opt.zero_grad()

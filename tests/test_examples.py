@@ -81,5 +81,5 @@ def test_flow_matching_learns_two_modes_on_the_sphere():
 
 
 def test_a_neural_ode_on_the_sphere_as_a_density_model():
-    M, y, found, best, flat = load("density_ode").main(steps=30)
+    M, y, found, best, flat = load("density_ode").main(steps=25)
     assert M.contains(y).all() and flat + 0.5 * (best - flat) <= found <= best + 0.1
