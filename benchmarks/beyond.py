@@ -351,6 +351,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, printed and not stored")
     parser.add_argument("--commit", default="", help="of the code that was measured, for the head of the file")
+    parser.add_argument("--optimisers", action="store_true", help="these alone; the other parts of the stored file stay")
     args = parser.parse_args()
     quick = args.quick
     torch.set_num_threads(1)
@@ -360,6 +361,15 @@ def main() -> None:
     for problem in problems:
         results["optimisers"][problem.__name__] = optimise(problem(), STEPS // share)
         print(problem.__name__, json.dumps(results["optimisers"][problem.__name__]), flush=True)
+    head = {"command": "python benchmarks/beyond.py", "commit": args.commit}
+    head |= {"date": datetime.date.today().isoformat(), "machine": machine()}
+    if args.optimisers:
+        stored = json.loads(RESULTS.read_text())
+        stored["results"] |= known(results)
+        stored["optimisers"] = {**head, "command": head["command"] + " --optimisers"}
+        if not quick:
+            RESULTS.write_text(json.dumps(stored, indent=1, allow_nan=False) + "\n")
+        return
     results["tree"] = {kind: embed(kind, 300 // share) for kind in ("ours", "geoopt", "geoopt, float64", "euclidean")}
     print(json.dumps(results["tree"]), flush=True)
     results["drift"] = drift(10_000 // share)
@@ -370,8 +380,6 @@ def main() -> None:
     for row in results["vmf_gradients"]:
         print(json.dumps(row), flush=True)
     if not quick:
-        head = {"command": "python benchmarks/beyond.py", "commit": args.commit}
-        head |= {"date": datetime.date.today().isoformat(), "machine": machine()}
         RESULTS.write_text(json.dumps({**head, "results": known(results)}, indent=1, allow_nan=False) + "\n")
 
 

@@ -44,7 +44,11 @@ class Field(nn.Module):
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
         flat = x.reshape(-1, self.size)
-        t = t.reshape(-1, 1).expand(len(flat), 1) if t.numel() in (1, len(flat)) else t.expand(x.shape).reshape(-1, self.size)[:, :1]
+        t = (
+            t.reshape(-1, 1).expand(len(flat), 1)
+            if t.numel() in (1, len(flat))
+            else t.expand(x.shape).reshape(-1, self.size)[:, :1]
+        )
         return self.layers(torch.cat([flat, t.to(flat)], -1)).reshape(x.shape)
 
 
@@ -148,20 +152,22 @@ def plain(x: Tensor, steps: int, count: int) -> tuple[Tensor, float]:
 # --- judgement ---------------------------------------------------------------------------------------------------------
 
 
-def energy(d: Tensor, first: Tensor) -> float:
-    """2 E|x - y| - E|x - x'| - E|y - y'| from all distances; `first` marks the x."""
-    a, b = d[first], d[~first]
-    return float(2 * a[:, ~first].mean() - a[:, first].mean() - b[:, ~first].mean())
+def energies(d: Tensor, first: Tensor) -> Tensor:
+    """2 E|x - y| - E|x - x'| - E|y - y'| from all distances; each column of `first` holds 1 for the x and 0 for the y."""
+    other = 1 - first
+    n, m = first.sum(0), other.sum(0)
+    a, b = d @ first, d @ other
+    return 2 * (other * a).sum(0) / (n * m) - (first * a).sum(0) / n**2 - (other * b).sum(0) / m**2
 
 
 def two_samples(x: Tensor, y: Tensor, permutations: int = 200) -> tuple[float, float]:
     """The energy distance, and how often that of a random split of all points is at least as large."""
-    both = torch.cat([x, y]).flatten(1)
-    d = torch.cdist(both, both)
-    first = torch.arange(len(both)) < len(x)
-    found = energy(d, first)
-    beyond = sum(energy(d, first[torch.randperm(len(both))]) >= found for _ in range(permutations))
-    return found, (1 + beyond) / (1 + permutations)
+    both = torch.cat([x, y]).flatten(1).double()
+    first = (torch.arange(len(both)) < len(x)).double()
+    columns = [first] + [first[torch.randperm(len(both))] for _ in range(permutations)]
+    found = energies(torch.cdist(both, both), torch.stack(columns, -1))
+    beyond = int((found[1:] >= found[0]).sum())
+    return float(found[0]), (1 + beyond) / (1 + permutations)
 
 
 def judge(name: str, M: ib.ConstraintSet, y: Tensor, test: Tensor) -> dict:

@@ -386,7 +386,9 @@ def test_rows_that_cannot_go_on_say_so_and_the_others_arrive():
     ode = ib.ProjectedODE(Wall(), M, horizon=2.0, method="dopri5", limit=300)
     run = ode.solve(x)
     assert run.status.tolist() == [0, 1, 3, 2] and float(run.end[0, 0]) == pytest.approx(2.0)
-    assert abs(float(run.reached[1]) - 0.5) <= 1e-3 and abs(float(run.reached[2]) - 1) <= 1e-3  # 1/(1/2 - t) has no values after 1/2
+    assert (
+        abs(float(run.reached[1]) - 0.5) <= 1e-3 and abs(float(run.reached[2]) - 1) <= 1e-3
+    )  # 1/(1/2 - t) has no values after 1/2
     seen = run([0.2, 1.9])
     assert torch.isfinite(seen[:3, 0]).all() and torch.isnan(seen[1:3, 1]).all() and torch.isfinite(seen[0]).all()
     with pytest.raises(RuntimeError, match=r"3 of 4 rows stopped before the end, .* 1 because their steps became too short"):

@@ -138,7 +138,9 @@ def test_a_product_has_one_moment_for_each_factor():
     sets, at = [parts[0], *parts[1].sets], 0
     for s in sets:
         n = s.shape[0] ** len(s.shape)
-        own = optimise(s, lambda x, a=at, n=n: x.flatten(1) * pull[:, a : a + n], start[:, at : at + n].reshape(-1, *s.shape), **few)
+        own = optimise(
+            s, lambda x, a=at, n=n: x.flatten(1) * pull[:, a : a + n], start[:, at : at + n].reshape(-1, *s.shape), **few
+        )
         torch.testing.assert_close(own.flatten(1), whole[:, at : at + n])
         at += n
 

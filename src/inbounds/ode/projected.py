@@ -245,7 +245,7 @@ class ProjectedODE(nn.Module):
     def _require_no(self, tolerance: Any) -> None:
         if tolerance is not None:
             raise ValueError(
-                f'ProjectedODE asked for no tolerance with method={self.method!r}, whose steps are equal, got one. Write '
+                f"ProjectedODE asked for no tolerance with method={self.method!r}, whose steps are equal, got one. Write "
                 'ProjectedODE(..., method="dopri5").'
             )
 

@@ -22,9 +22,7 @@ def require_manifold(M: ConstraintSet) -> Manifold:
     )
 
 
-def directions(
-    M: Manifold, x: Tensor, probes: int | None, generator: torch.Generator | None
-) -> tuple[list[Tensor], float]:
+def directions(M: Manifold, x: Tensor, probes: int | None, generator: torch.Generator | None) -> tuple[list[Tensor], float]:
     """Vectors z with the weight for which the sum of z z^T is the identity, exactly or in expectation."""
     if probes is None:
         axes = torch.eye(math.prod(M.shape), dtype=x.dtype, device=x.device)
