@@ -78,3 +78,8 @@ def test_a_residual_network_on_the_hyperbolic_plane():
 def test_flow_matching_learns_two_modes_on_the_sphere():
     M, y, learned, uniform, gain = load("flow_matching").main(steps=200)
     assert M.contains(y).all() and learned <= 0.02 and uniform >= 10 * learned and gain >= 0.7
+
+
+def test_a_neural_ode_on_the_sphere_as_a_density_model():
+    M, y, found, best, flat = load("density_ode").main(steps=25)
+    assert M.contains(y).all() and flat + 0.5 * (best - flat) <= found <= best + 0.1

@@ -243,3 +243,211 @@ def test_a_density_is_refused_where_there_is_a_boundary():
     sphere = ib.ProjectedODE(nn.Linear(3, 3), ib.Sphere(3), time=False)
     with pytest.raises(ValueError, match=r"whole number of probes >= 1, or None for the exact trace, got 0"):
         sphere.log_volume(ib.Sphere(3).sample(2), probes=0)
+
+
+# --- steps that rows choose for themselves --------------------------------------------------------------------
+
+
+class Spin(nn.Module):
+    """x' = w(t) x turns about an axis, faster and faster: after the time t by the angle t + t^3/3, times |axis|."""
+
+    AXIS = torch.tensor([0.3, -1.0, 0.7], dtype=D)
+
+    def forward(self, t, x):
+        w = self.AXIS.to(x.dtype).expand_as(x)
+        return (1 + torch.as_tensor(t) ** 2) * torch.linalg.cross(w, x) + x  # what leads off the sphere must not count
+
+    def exact(self, t, x):
+        return x @ ib.SO(3).group_exp((t + t**3 / 3) * self.AXIS.to(x.dtype)).mT
+
+
+def test_the_error_follows_the_tolerance_of_the_row():
+    """Rows from the same start with other tolerances: the error falls with each, and stays below ten times it."""
+    M, tolerance = ib.Sphere(3), torch.tensor([1e-3, 1e-5, 1e-7, 1e-9], dtype=D)
+    x = M.sample(generator=seeded(), dtype=D).expand(4, 3)
+    ode = ib.ProjectedODE(Spin(), M, horizon=2.0, method="dopri5")
+    error = (ode(x, tolerance=tolerance) - Spin().exact(2.0, x)).norm(dim=-1)
+    assert (error <= 10 * tolerance).all() and (error[1:] < error[:-1]).all(), error
+    run = ode.solve(x, tolerance=tolerance)
+    assert (run.steps[1:] > run.steps[:-1]).all() and (run.status == 0).all() and (run.reached == 2.0).all()
+
+
+@pytest.mark.parametrize("method, order", [("heun", 2), ("rk4", 4), ("dopri5", None)])
+def test_states_in_between_have_the_order_of_the_method(method, order):
+    M = ib.Sphere(3)
+    x, t = M.sample(5, generator=seeded(), dtype=D), torch.linspace(0, 2, 33, dtype=D)
+    exact = torch.stack([Spin().exact(s, x) for s in t], 1)
+
+    def gap(**options):
+        seen = ib.ProjectedODE(Spin(), M, horizon=2.0, method=method, **options).solve(x)(t)
+        assert M.contains(seen).all()
+        return float((seen - exact).norm(dim=-1).max())
+
+    if order is None:
+        assert all(gap(tolerance=e) <= 20 * e for e in (1e-4, 1e-6, 1e-8))
+    else:
+        gaps = [gap(steps=n) for n in (20, 40, 80)]
+        assert all(math.log2(a / b) > order - 0.4 for a, b in itertools.pairwise(gaps)), gaps
+
+
+def test_a_row_does_not_depend_on_the_others():
+    M = ib.Ball(2)
+    ode = ib.ProjectedODE(Bend(M, size=2.0), M, horizon=2.0, method="dopri5", tolerance=1e-4).requires_grad_(False)
+    x = M.sample(4, generator=seeded(), dtype=D)
+    times = 2 * torch.rand(4, 4, generator=seeded(), dtype=D).sort(-1).values
+    whole, seen = ode.solve(x), ode(x, times=times)
+    for i in range(4):
+        alone = ode.solve(x[i])
+        assert int(alone.steps) == int(whole.steps[i]) and int(alone.refused) == int(whole.refused[i])
+        torch.testing.assert_close(alone.end, whole.end[i], atol=1e-11, rtol=0)
+        torch.testing.assert_close(ode(x[i], times=times[i]), seen[i], atol=1e-11, rtol=0)
+    torch.testing.assert_close(whole(times), seen)
+    torch.testing.assert_close(whole(times[0])[0], seen[0])
+    torch.testing.assert_close(ode.trajectory(x)[-1], whole.end)
+
+
+class Constant(nn.Module):
+    def __init__(self, *v):
+        super().__init__()
+        self.v = torch.tensor(v, dtype=D)
+
+    def forward(self, t, x):
+        return self.v.to(x.dtype).expand_as(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, D])
+def test_along_a_curved_boundary_steps_stay_as_long_as_the_tolerance_allows(dtype):
+    """From the centre of the disk to its rim and along it: tan(angle/2) decays as e^-t, which a formula gives."""
+    M, x = ib.Ball(2), torch.tensor([[0.6, 0.0], [0.0, 0.0], [0.0, -1.0]], dtype=dtype)
+    run = ib.ProjectedODE(Constant(0.0, 1.0), M, horizon=3.0, method="dopri5", tolerance=1e-5).solve(x)
+    assert (run.status == 0).all() and (run.steps <= 60).all()
+    start = math.acos(0.8)  # from the top, where (0.6, 0) meets the rim, after the time 0.8
+    angle = 2 * math.atan(math.tan(start / 2) * math.exp(-(3.0 - 0.8)))
+    exact = torch.tensor([[math.sin(angle), math.cos(angle)], [0.0, 1.0], [0.0, 1.0]], dtype=dtype)
+    torch.testing.assert_close(run.end, exact, atol=1e-4, rtol=0)
+    seen = run(torch.linspace(0, 3, 50, dtype=dtype))
+    assert M.contains(seen).all() and (M.residuals(seen)[1] <= 0).all()
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_gradients_are_those_of_the_steps_that_were_chosen(checkpoint):
+    """With the steps held fixed; and, since the choice matters to the tolerance only, near those of many small steps."""
+    M = ib.Sphere(3)
+    x, w = M.sample(2, generator=seeded(), dtype=D), torch.randn(2, 3, generator=seeded(1), dtype=D)
+    grads = []
+    for options in ({"method": "dopri5", "tolerance": 1e-9, "checkpoint": checkpoint}, {"method": "rk4", "steps": 100}):
+        field, start = Bend(M), x.clone().requires_grad_()
+        ode = ib.ProjectedODE(field, M, **options)
+        times = torch.tensor([0.3, 0.7], dtype=D, requires_grad=True)
+        loss = (w * ode(start)).sum() + (w[:, None] * ode(start, times=times)).sum()
+        grads.append(torch.autograd.grad(loss, [start, times, field.A, field.b]))
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["heun", "dopri5"])
+def test_checkpoints_keep_less_and_give_the_same_gradients(method):
+    M = ib.SO(3)
+    y, kept, grads = M.sample(2, generator=seeded(), dtype=D), [], []
+    for checkpoint in (False, True):
+        options = {"method": method, "steps": 4, "tolerance": 0.1, "checkpoint": checkpoint}
+        ode = ib.ProjectedODE(Bend(M, size=0.3), M, horizon=0.5, **options)
+        sizes = {}
+
+        def keep(t, sizes=sizes):
+            sizes[t.data_ptr()] = t.numel()
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            loss = ode.log_density(y, UniformOn(M)).sum() + ode(y).sum()
+        kept.append(sum(sizes.values()))
+        grads.append(torch.autograd.grad(loss, list(ode.parameters())))
+    assert kept[1] <= 0.1 * kept[0], kept
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
+
+
+def test_chosen_steps_keep_the_error_of_a_density_below_the_tolerance():
+    M = ib.Sphere(3)
+    field, y = Bend(M, size=0.5), M.sample(4, generator=seeded(), dtype=D)
+    fine = ib.ProjectedODE(field, M, horizon=0.5, steps=20, method="rk4")
+    ode = ib.ProjectedODE(field, M, horizon=0.5, method="dopri5", tolerance=1e-6)
+    with torch.no_grad():
+        torch.testing.assert_close(ode.log_density(y, UniformOn(M)), fine.log_density(y, UniformOn(M)), atol=1e-5, rtol=0)
+        end, change = ode.log_volume(y)
+        back, undone = ode.log_volume(end, back=True)
+    torch.testing.assert_close(back, y, atol=1e-5, rtol=0)
+    torch.testing.assert_close(undone, -change, atol=1e-5, rtol=0)
+
+
+class Wall(nn.Module):
+    """By the row's second number: x' = 1, x' = x^2, a field that is not finite beyond 1, and one that never rests."""
+
+    def forward(self, t, x):
+        kind = x[..., 1:]
+        square, broken = x[..., :1].square(), torch.where(x[..., :1] < 1, 1.0, torch.nan)
+        v = torch.where(kind == 1, square, torch.where(kind == 2, broken, torch.ones_like(kind)))
+        return torch.cat([torch.where(kind == 3, torch.sin(1e6 * t), v), 0 * kind], -1)
+
+
+def test_rows_that_cannot_go_on_say_so_and_the_others_arrive():
+    M, x = ib.Euclidean(2), torch.tensor([[0.0, 0.0], [2.0, 1.0], [0.0, 2.0], [0.0, 3.0]], dtype=D)
+    ode = ib.ProjectedODE(Wall(), M, horizon=2.0, method="dopri5", limit=300)
+    run = ode.solve(x)
+    assert run.status.tolist() == [0, 1, 3, 2] and float(run.end[0, 0]) == pytest.approx(2.0)
+    assert (
+        abs(float(run.reached[1]) - 0.5) <= 1e-3 and abs(float(run.reached[2]) - 1) <= 1e-3
+    )  # 1/(1/2 - t) has no values after 1/2
+    seen = run([0.2, 1.9])
+    assert torch.isfinite(seen[:3, 0]).all() and torch.isnan(seen[1:3, 1]).all() and torch.isfinite(seen[0]).all()
+    with pytest.raises(RuntimeError, match=r"3 of 4 rows stopped before the end, .* 1 because their steps became too short"):
+        ode(x)
+    assert "1 of 4 rows at the horizon" in repr(run)
+
+
+class Attention(nn.Module):
+    """Points that pull each other: none of them can be followed alone."""
+
+    def forward(self, t, x):
+        return (1 + t) * (x.mean(-2, keepdim=True) - x) + torch.roll(x, 1, -1)
+
+
+def test_tokens_share_their_steps():
+    M = ib.Sphere(3)
+    x = M.sample(3, 4, generator=seeded(), dtype=D)
+    ode = ib.ProjectedODE(Attention(), M, method="dopri5", tolerance=1e-8, tokens=1)
+    exact = ib.ProjectedODE(Attention(), M, method="rk4", steps=200)(x)
+    torch.testing.assert_close(ode(x), exact, atol=1e-6, rtol=0)
+    run, times = ode.solve(x), torch.tensor([[0.1, 0.5]] * 3, dtype=D)
+    assert run.steps.shape == (3,) and run(times).shape == (3, 4, 2, 3)
+    torch.testing.assert_close(run(times), run(times[0]))
+    with pytest.raises(ValueError, match=r"their density is a joint one\. Write"):
+        ode.log_density(x, UniformOn(M))
+    with pytest.raises(ValueError, match=r"asked for 1 batch dims of tokens"):
+        ode(x[0, 0])
+
+
+def test_wrong_use_of_tolerances_names_the_fix():
+    M = ib.Sphere(3)
+    ode, equal = ib.ProjectedODE(Spin(), M, method="dopri5"), ib.ProjectedODE(Spin(), M)
+    x = M.sample(5)
+    for call, error, words in (
+        (lambda: ib.ProjectedODE(Spin(), M, tolerance=0.0), ValueError, r"a number above 0 as tolerance, got 0\.0"),
+        (lambda: ode(x, tolerance=1e-8), ValueError, r"at least 3\.8e-06, which torch\.float32 can meet.*Write ode\.double"),
+        (lambda: ode(x, tolerance=torch.ones(3)), ValueError, r"one for each row, \(5,\), got \(3,\)"),
+        (lambda: equal(x, tolerance=1e-3), ValueError, r'whose steps are equal, got one\. Write .*method="dopri5"'),
+        (lambda: ib.ProjectedODE(Spin(), M, limit=0), ValueError, r"whole number of limit >= 1, got 0"),
+        (lambda: torch.func.vmap(ode)(x), RuntimeError, r'vmap do not show\. Write method="rk4"'),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+
+
+@pytest.mark.parametrize("horizon", [0.0, -2.0])
+def test_chosen_steps_run_the_clock_backwards_and_stand_still(horizon):
+    M = ib.Sphere(3)
+    x = M.sample(4, generator=seeded(), dtype=D)
+    ode = ib.ProjectedODE(Spin(), M, horizon=horizon, method="dopri5", tolerance=1e-8)
+    torch.testing.assert_close(ode(x), Spin().exact(horizon, x), atol=1e-6, rtol=0)
+    middle = ode(x, times=torch.tensor([horizon / 2, horizon], dtype=D))
+    torch.testing.assert_close(middle[:, 0], Spin().exact(horizon / 2, x), atol=1e-6, rtol=0)

@@ -5,7 +5,7 @@ from .core import ConstraintSet, LieGroup, Manifold
 from .generative import FlowMatching
 from .learned import FitWarning, fit, load
 from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock
-from .ode import ProjectedODE
+from .ode import ODESolution, ProjectedODE
 from .ray_scaling import RayScaling
 from .sets import (
     PSD,
@@ -72,6 +72,7 @@ __all__ = [
     "LieGroup",
     "MLPBlock",
     "Manifold",
+    "ODESolution",
     "Polytope",
     "Product",
     "ProjectedODE",

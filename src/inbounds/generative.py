@@ -23,11 +23,13 @@ class FlowMatching(nn.Module):
     """A field net(t, x) whose flow carries the distribution `source` on M, at time 0, into that of the data, at time 1.
 
     The field learns the mean velocity of paths from source points to data points (Lipman et al., 2023; Chen and Lipman, 2024 on
-    manifolds). path=None takes straight lines on convex sets, geodesics on manifolds with a log, and for products those of the
-    parts; other sets are refused for now. Any function (x0, x1, t) -> (point, velocity) may take their place. source=None is
-    the uniform distribution on M; sets of infinite or unknown volume need a source. t has a shape that broadcasts against x.
+    manifolds). path=None takes straight lines on convex sets, geodesics on manifolds with a log, projected lines on other
+    manifolds, and for products those of the parts; other sets are refused. Any function (x0, x1, t) -> (point, velocity) may take
+    their place. source=None is the uniform distribution on M; sets of infinite or unknown volume need a source. t has a shape
+    that broadcasts against x.
 
-    Samples run through a `ProjectedODE`, `model.ode`, so that all of them, and all states on their way, are in M.
+    Samples run through a `ProjectedODE`, `model.ode`, so that all of them, and all states on their way, are in M; `steps`,
+    `method` and `tolerance` are its options.
     """
 
     def __init__(
@@ -38,9 +40,10 @@ class FlowMatching(nn.Module):
         path: Path | None = None,
         steps: int = 20,
         method: str = "heun",
+        tolerance: float = 1e-5,
     ):
         super().__init__()
-        self.ode = ProjectedODE(net, M, steps=steps, method=method)
+        self.ode = ProjectedODE(net, M, steps=steps, method=method, tolerance=tolerance)
         if M.batch:
             raise ValueError(f"FlowMatching asked for one set, got {M!r} with parameters of batch dims {tuple(M.batch)}.")
         self.source = _uniform(M) if source is None else source
@@ -106,17 +109,17 @@ def _uniform(M: ConstraintSet) -> UniformOn:
 
 
 def path_of(M: ConstraintSet) -> Path:
-    """The paths between points of M: straight where M is convex, geodesics where it has a log, in each part of a product."""
+    """The paths between points of M: straight where M is convex, geodesics where it has a log, projected lines on manifolds
+    that have none, and in a product those of its parts."""
     if M.reach == math.inf:
         return Straight(M)
     if isinstance(M, Product):
         return Parts(M)
-    if isinstance(M, Manifold) and _has_log(M):
-        return Geodesic(M)
+    if isinstance(M, Manifold):
+        return Geodesic(M) if _has_log(M) else ProjectedLine(M)
     raise TypeError(
-        f"FlowMatching asked for a convex set, a manifold with a log (Sphere, Hyperboloid, SO(n) and SE(n) with n <= 3) or a "
-        f"product of such sets, got {M!r}. For other sets write FlowMatching(net, M, path=...) with a function (x0, x1, t) -> "
-        "(point of M, velocity)."
+        f"FlowMatching asked for a convex set, a manifold without boundary or a product of such sets, got {M!r}. For other sets "
+        "write FlowMatching(net, M, path=...) with a function (x0, x1, t) -> (point of M, velocity)."
     )
 
 
@@ -151,6 +154,23 @@ class Geodesic(nn.Module):
         v = self.M.log(x0, x1)
         x = self.M.refine(self.M.exp(x0, t * v))
         return x, self.M.transport(x0, x, v)
+
+
+class ProjectedLine(nn.Module):
+    """P_M((1 - t) x0 + t x1), with its derivative in t as the velocity.
+
+    Where the line passes near a point with several projections the velocity is large: its mean square over random pairs is
+    infinite on rotations and Stiefel manifolds, by a logarithm. So losses have outliers there, but the field that they are
+    least for has none.
+    """
+
+    def __init__(self, M: Manifold):
+        super().__init__()
+        self.M = M
+
+    def forward(self, x0: Tensor, x1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        x, v = torch.func.jvp(self.M.project, (x0 + t * (x1 - x0),), (x1 - x0,))[:2]
+        return x, self.M.tangent(x, v)
 
 
 class Parts(nn.Module):

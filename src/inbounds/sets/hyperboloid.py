@@ -141,13 +141,26 @@ class Hyperboloid(Manifold):
         return self._lifted(p + 0.5 * z * sinhc(0.25 * z).square() * p + sinhc(z) * v, r, x)
 
     def _transport(self, x: Tensor, y: Tensor, v: Tensor) -> Tensor:
-        """v - <L, v>/d^2 (L + L'), L = log(x, y) and L' = log(y, x)."""
-        h = self._half(x, y)
-        there, back = self._log_spatial(x, y, h), self._log_spatial(y, x, h)
-        d2 = (2 * self._radius(x) * asinhc(h)).square() * h
-        along = self._flattened(x, torch.cat([there[..., :1], there], -1)) * self._flattened(x, v)
-        share = along.sum(-1, keepdim=True) / torch.where(d2 > 0, d2, 1.0)
-        return self._vector(y, v[..., 1:].double() - share * (there + back))
+        """Boosts to the origin and from it, with a turn in between by the angle that the triangle of x, y and the origin lacks.
+
+        In the disk of Poincare, where x and y are p and q, the turn is I + 2 (a S + S^2)/(a^2 + b^2) with S = p q^T - q p^T,
+        a = 1 - p.q and b^2 = |p|^2 |q|^2 - (p.q)^2. Nothing cancels but the difference of p and q, and nothing is divided by
+        a distance.
+        """
+        w = self._flattened(x, v)
+        (p, t, r), (q, s, _) = self._point(x), self._point(y)
+        p, q, gap = p / (t + r), q / (s + r), (r / (t + r) + r / (s + r))  # gap = 1 - (|p|^2 + |q|^2)/2
+        D = p - q
+        a = gap + 0.5 * _dot(D, D)
+        b2 = (_dot(p, p) * _dot(D, D) - _dot(p, D).square()).clamp(min=0)
+
+        def turned(u: Tensor) -> Tensor:
+            return p * _dot(q, u) - q * _dot(p, u)
+
+        once = turned(w)
+        w = w + 2 * (a * once + turned(once)) / (a.square() + b2)
+        y_, t, r = self._point(y)
+        return self._vector(y, w + y_ * (_dot(y_, w) / (r * (t + r))))
 
     def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
         """(dim - 1) log(sinh t / t) at t = sqrt|k| |v|."""
