@@ -23,7 +23,7 @@ class AlphaShape(Polyhedral):
 
     Around N uniform samples, the number that a circumscribed ball should have held is a Gamma(d) variable. A ball is too large if
     it is above the bound that all balls of a full region keep with a probability of 95 %, times stretch^d; the density is that
-    of the corners' tenth neighbours. So holes and bays open up as soon as they are wider than the gaps of chance, and the
+    of the corners' tenth neighbours, by their median: an outlier's own are far away. So holes and bays open up as soon as they are wider than the gaps of chance, and the
     boundary comes nearer to the true one as the samples become more.
 
     facets (F, d, d) and normals (F, d): the boundary, its corners counterclockwise seen from outside. samples: some of the inside.
@@ -56,7 +56,7 @@ class AlphaShape(Polyhedral):
         x = checked(samples, "AlphaShape")[:MOST]
         corners = _triangulated(x)  # (S, d + 1)
         usual = neighbours(x, min(LOCAL, len(x) - 1) + 1)[1][:, -1]
-        held = LOCAL * (_radii(x[corners]) / (stretch * usual[corners].mean(1))) ** x.shape[1]
+        held = LOCAL * (_radii(x[corners]) / (stretch * usual[corners].median(1).values)) ** x.shape[1]
         kept = corners[held <= most_held(x.shape[1], len(corners))]
         if not len(kept):
             raise ValueError("all simplices between the samples are emptier than chance leaves them")

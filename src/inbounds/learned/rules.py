@@ -46,11 +46,13 @@ MOST_SIGMA = 0.3
 SLACK = 1.05
 GAIN = 0.5
 NOISY = 0.4
+LOUD = 0.3  # noise, in displacements: above it samples do not tell how near a set is to the truth
 SHELL, SPARSE = 0.2, 1 / 3
 OFF = 6.0
 ISOLATED, NEIGHBOURS = 3.0, 5
 ROUGH = 0.1
 TOGETHER = 0.2
+CROWDING = 0.5  # of the spacing of points anywhere: nearer neighbours make a crowd
 CROWD = 4  # neighbours for every coefficient of a graph
 FLAT_ENOUGH = 3  # dimensions: in more, neighbours are too far away for a graph through them to tell an outlier
 FEW_DROPPED, MOST_DROPPED = 0.1, 0.1
@@ -109,6 +111,7 @@ def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
     """Low risk at both sigmas; of those the thin ones, the nearest of them to the held-out samples; of equals the simplest.
 
     Where there is noise, a thick set is nearer to the samples and denoises as well as the right one: it leaves them their noise.
+    Thick is what has a quarter of a dimension more, and the lowest risk decides instead of the nearness.
     Exact equations are no accident: where samples crowd, a thinner set that is not quite theirs may denoise them better from
     afar, but only one that does so from near and far beats them.
     """
@@ -118,8 +121,10 @@ def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
         thin = [c for c in thin if c.score()[k] <= SLACK * best.score()[k] or tie(c.risk[k], best.risk[k]) or c in safe]
     least = min(trial.thickness(c) for c in thin)
     thin = [c for c in thin if trial.thickness(c) <= least + GAIN / 2]
-    best = min(thin, key=lambda c: float(depth(trial, c).mean()))
-    return min([c for c in thin if tie(depth(trial, c), depth(trial, best))], key=lambda c: c.cost)
+    noisy = all(c.noise(trial) > LOUD * trial.sigmas[0] for c in thin)
+    loss = {c: c.risk[0] + c.risk[1] if noisy else depth(trial, c) for c in thin}
+    best = min(thin, key=lambda c: float(loss[c].mean()))
+    return min([c for c in thin if tie(loss[c], loss[best])], key=lambda c: c.cost)
 
 
 def tightest(trial: Trial, regions: list[Candidate]) -> Candidate:
