@@ -138,14 +138,16 @@ def judge(cell: Cell) -> dict:
 
 
 def found_outliers(M, x: Tensor, bad: Tensor, truth: Truth) -> dict:
-    """Shares of the far outliers and of the true samples that the fit dropped."""
+    """Shares of the far outliers and of the true samples, of those that the fit has seen, that it dropped."""
     dropped = torch.zeros(len(x), dtype=torch.bool)
     dropped[torch.tensor(M.info.get("dropped", []), dtype=torch.long)] = True
+    seen = torch.ones(len(x), dtype=torch.bool)
+    seen[torch.tensor(M.info["spared"], dtype=torch.long)] = False  # for calibration: the fit never looked at them
     good = x[~bad]
     spacing = torch.cdist(good[:500], good).topk(2, largest=False).values[:, 1].median()
-    far = bad & ((truth.exact(x) - x).norm(dim=1) > spacing)
+    far = bad & seen & ((truth.exact(x) - x).norm(dim=1) > spacing)
     found = float(dropped[far].double().mean()) if bool(far.any()) else None
-    return {"outliers_found": found and round(found, 3), "true_dropped": round(float(dropped[~bad].double().mean()), 4)}
+    return {"outliers_found": found and round(found, 3), "true_dropped": round(float(dropped[~bad & seen].double().mean()), 4)}
 
 
 def verdict(row: dict) -> str:

@@ -11,7 +11,8 @@ from scipy.spatial import Delaunay
 
 import inbounds as ib
 from inbounds.learned.base import read
-from inbounds.learned.hull import Hull, foot
+from inbounds.learned.facets import foot
+from inbounds.learned.hull import Hull
 from inbounds.learned.within import Within
 
 

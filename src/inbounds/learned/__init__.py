@@ -1,6 +1,7 @@
 """Sets known only by samples."""
 
 from .algebraic import Algebraic
+from .alpha import AlphaShape
 from .base import FitWarning, LearnedSet
 from .fit import fit
 from .flow import Flow, VelocityNet
@@ -13,6 +14,7 @@ from .storage import load
 
 __all__ = [
     "Algebraic",
+    "AlphaShape",
     "FitWarning",
     "Flow",
     "FlowTraining",

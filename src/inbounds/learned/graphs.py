@@ -76,6 +76,20 @@ def neighbours(samples: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(near), torch.from_numpy(far)
 
 
+LOCAL = 10  # neighbours: their distance is the local spacing
+
+
+def missing(points: Tensor, samples: Tensor) -> Tensor:
+    """How many samples the empty ball around each point should have held, by the density around the nearest sample.
+
+    Of N uniform samples a ball that holds a share q of the volume is empty with probability e^(-N q), and there are about 1 / q
+    such balls. Half a ball counts: at the rim of a region the other half is empty anyway.
+    """
+    away, nearest = (torch.from_numpy(t) for t in kd_tree(samples).query(points.numpy()))
+    usual = neighbours(samples, min(LOCAL + 1, len(samples)))[1][:, -1]
+    return 0.5 * LOCAL * (away / usual[nearest].clamp(min=1e-300)) ** samples.shape[1]
+
+
 def off_graphs(samples: Tensor, near: Tensor, dim: int) -> Tensor:
     """Of every sample the distance from the quadratic graph through its neighbours near (N, K), the worst quarter left out."""
     rows = max(1, BLOCK // (near.shape[1] * samples.shape[1]))

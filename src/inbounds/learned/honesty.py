@@ -10,7 +10,7 @@ from torch import Tensor
 from . import rules
 from .base import LearnedSet
 from .describe import text
-from .graphs import kd_tree, neighbours
+from .graphs import LOCAL, kd_tree, missing
 from .samples import SPARED, STRAY, Cloud, Samples
 from .trial import Trial
 
@@ -18,7 +18,6 @@ CONFIDENCE = 0.95  # of the bounds that samples give which were set aside
 SHARES = (0.5, 0.9, 0.95, 0.99)  # quantiles of the distance
 LAW = 0.1  # standard deviation of the displaced samples that are projected, in sizes of the set
 LANDINGS = 1_000  # displaced samples: a share of 1 % is then known to 0.3 %
-LOCAL = 10  # neighbours: their distance is the local spacing
 
 
 @torch.no_grad()
@@ -191,27 +190,21 @@ def past_the_samples(M: LearnedSet) -> str:
 
 
 def hole(M: LearnedSet, data: Samples) -> str:
-    """A ball inside the region that is emptier of samples than chance allows.
-
-    Of N uniform samples a ball that holds a share q of the volume is empty with probability e^(-N q), and there are about 1 / q
-    of them. The density is that of the samples' own tenth neighbours, so that it may vary.
-    """
+    """A ball inside the region that is emptier of samples than chance allows."""
     n, N = data.w.shape[1], len(data.w)
-    if n > 3 or N < 4 * LOCAL:
+    if n > rules.LOW or N < 4 * LOCAL:
         return ""
     low, high = data.w.amin(0), data.w.amax(0)
     probes = low + (high - low) * torch.rand(4_000, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     probes = probes[M.leaves(data.lift(probes))]
     if not len(probes):
         return ""
-    away, nearest = (torch.from_numpy(t) for t in kd_tree(data.w).query(probes.numpy()))
-    usual = neighbours(data.w, min(LOCAL + 1, N))[1][:, -1]
-    expected = LOCAL * (away / usual[nearest]) ** n * 0.5  # at the rim half of a ball is empty anyway
-    worst = int(expected.argmax())
-    if float(expected[worst]) <= math.log(N) + rules.CROWDED:
+    held = missing(probes, data.w)
+    worst = probes[int(held.argmax())][None]
+    if not rules.is_hole(float(held.max()), N):
         return ""
-    where = ", ".join(f"{v:.3g}" for v in data.lift(probes[worst : worst + 1])[0].tolist())
+    where, radius = ", ".join(f"{v:.3g}" for v in data.lift(worst)[0].tolist()), float(torch.cdist(worst, data.w).min())
     return (
-        f"The region holds an empty ball of radius {float(away[worst]) * data.unit:.2g} around ({where}), where chance alone "
+        f"The region holds an empty ball of radius {radius * data.unit:.2g} around ({where}), where chance alone "
         f"would leave samples: the true set may have a hole or a bay there that was not found. Give more samples."
     )

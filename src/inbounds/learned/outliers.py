@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from .graphs import neighbours, off_graphs
 from .polynomials import Monomials
-from .rules import CROWD, FEW_DROPPED, FLAT_ENOUGH, ISOLATED, MOST_DROPPED, NEIGHBOURS, OFF, ROUGH, SMALL, TOGETHER
+from .rules import CROWD, CROWDING, FEW_DROPPED, FLAT_ENOUGH, ISOLATED, MOST_DROPPED, NEIGHBOURS, OFF, ROUGH, SMALL, TOGETHER
 from .samples import Samples
 from .vanishing import EXACT, consensus, residual, spectrum
 
@@ -32,7 +34,7 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         lost = int((~keep).sum())
         if not lost:
             continue
-        if hangs_together(data.w[~keep], min(dim, n - 1)):
+        if crowded(data.w[~keep], data.w) if dim == n else hangs_together(data.w[~keep], dim):
             data.doubts.append(
                 f"{lost} of {len(keep)} samples do not satisfy what the others do, but hang together: they were kept. The set "
                 f"may have a part that few samples show; give more samples of it, or leave these out."
@@ -106,6 +108,19 @@ def not_isolated(w: Tensor) -> Tensor:
 
 def _few(keep: Tensor) -> Tensor:
     return keep if float((~keep).double().mean()) <= FEW_DROPPED else torch.ones_like(keep)
+
+
+def crowded(w: Tensor, among: Tensor) -> bool:
+    """Whether isolated samples of a region crowd somewhere: a part of it that few samples show, and no outliers anywhere.
+
+    Their fifth neighbours among themselves are then nearer than half of what they are for points anywhere in the box of all.
+    """
+    n, k = w.shape[1], NEIGHBOURS
+    if len(w) <= k:
+        return False
+    ball = math.pi ** (n / 2) / math.gamma(n / 2 + 1)
+    anywhere = (k * float((among.amax(0) - among.amin(0)).prod()) / (len(w) * ball)) ** (1 / n)
+    return float(neighbours(w, k + 1)[1][:, -1].median()) < CROWDING * anywhere
 
 
 def hangs_together(w: Tensor, dim: int) -> bool:

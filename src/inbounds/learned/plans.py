@@ -161,8 +161,8 @@ def _at(s: Spectrum, codim: int, own: int, gap: float, r: int, known: tuple[tupl
     return plans
 
 
-def regions(n: int, N: int, steps: Plan) -> list[Plan]:
-    """The plan's equations with inequalities of several degrees."""
-    degrees = [k for k in (1, 2, 3, 4) if Monomials.count(n, k) <= min(60, N // 20)] or [1]
+def regions(n: int, N: int, steps: Plan, top: int = 4) -> list[Plan]:
+    """The plan's equations with inequalities of several degrees, up to 2 top."""
+    degrees = [k for k in range(1, top + 1) if Monomials.count(n, k) <= min(70, N // 20)] or [1]
     shares = (1.0, 0.99, 0.97) if N >= 300 else (1.0,)
     return [replace(steps, inner=k, share=share) for k in degrees for share in (shares if k <= 2 else (1.0,))]

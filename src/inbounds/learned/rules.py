@@ -46,16 +46,20 @@ MOST_SIGMA = 0.3  # of the set's size: farther away the nearest point is another
 SLACK = 1.05
 GAIN = 0.5
 NOISY = 0.4
+LOUD = 0.3  # noise, in displacements: above it samples do not tell how near a set is to the truth
 SHELL, SPARSE = 0.2, 1 / 3
 OFF = 6.0
 ISOLATED, NEIGHBOURS = 3.0, 5  # neighbours whose distance is compared
 ROUGH = 0.1
 TOGETHER = 0.2
+CROWDING = 0.5  # of the spacing of points anywhere: nearer neighbours make a crowd
 CROWD = 4  # neighbours for every coefficient of a graph
 FLAT_ENOUGH = 3  # dimensions: in more, neighbours are too far away for a graph through them to tell an outlier
 FEW_DROPPED, MOST_DROPPED = 0.1, 0.1
 SMALL = 60  # monomials for which a search for outliers is cheap
 CROWDED = 7.0
+LOW = 3  # dimensions: in more, empty balls tell nothing
+LEVEL = 0.05  # of a test by chance
 QUARTER = 0.25
 BEYOND = 0.05
 FEWEST_EACH = 10  # samples for every dimension and one more
@@ -80,20 +84,34 @@ def choose(trial: Trial) -> Candidate:
 def beats_region(trial: Trial, curve: Candidate, region: Candidate) -> bool:
     """Whether a set without volume explains the samples better than a region: it is exact, or it saves half a dimension.
 
-    Noise inflates the risk of the thin set by codim (noise / sigma)^2, which the difference between two sigmas does not hold. By
-    that difference any curve saves a dimension, also one through a solid disk. So it counts only where the samples look like a
-    set of that dimension, where what they leave of it is small, and where the region does not end sharply, as a solid one does.
+    Noise inflates the risk of the thin set by codim (noise / sigma)^2, which its thickness does not hold. By its thickness any
+    curve saves a dimension, also one through a solid disk. So that counts only where the samples look like a set of that
+    dimension, where what they leave of it is small, and where it thins out as noise does.
     """
     if is_exact(trial, curve) or curve.score()[0] < region.score()[0] - GAIN:
         return True
-    like_noise = curve.noise(trial) <= NOISY * trial.data.unit / math.sqrt(trial.n)
-    saves = trial.slope(region) - trial.slope(curve) > GAIN
-    return curve.dim == trial.dim and like_noise and saves and not is_sharp(trial, region)
+    small = curve.noise(trial) <= NOISY * trial.data.unit / math.sqrt(trial.n)
+    thin = trial.thickness(curve) < curve.dim + GAIN
+    return curve.dim == trial.dim < trial.n and small and thin and thins_out(trial, curve)
+
+
+def thins_out(trial: Trial, curve: Candidate) -> bool:
+    """Whether the held-out samples leave a thin set as normal noise does, and do not fill a layer around it up to its rim.
+
+    E r^4 / (E r^2)^2 of the distance r is (c + 2) / c for normal noise in codimension c, and (c + 2) / (c + 4) of that for a
+    ball that is filled evenly: 3 and 1.8 in codimension 1. The line between is the geometric mean of the two.
+    """
+    assert curve.rest is not None
+    c, square = max(trial.n - curve.dim, 1), curve.rest
+    fourth = float(square.square().mean() / square.mean().square().clamp(min=1e-300))
+    return fourth > (c + 2) / c * math.sqrt((c + 2) / (c + 4))
 
 
 def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
-    """Low risk at both sigmas; of those the nearest to the held-out samples; of equals the simplest.
+    """Low risk at both sigmas; of those the thin ones, the nearest of them to the held-out samples; of equals the simplest.
 
+    Where there is noise, a thick set is nearer to the samples and denoises as well as the right one: it leaves them their noise.
+    Thick is what has a quarter of a dimension more, and the lowest risk decides instead of the nearness.
     Exact equations are no accident: where samples crowd, a thinner set that is not quite theirs may denoise them better from
     afar, but only one that does so from near and far beats them.
     """
@@ -101,16 +119,22 @@ def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
         best = min(thin, key=lambda c: c.score()[k])
         safe = [c for c in thin if is_exact(trial, c) and k and c.score()[0] < best.score()[0]]
         thin = [c for c in thin if c.score()[k] <= SLACK * best.score()[k] or tie(c.risk[k], best.risk[k]) or c in safe]
-    best = min(thin, key=lambda c: float(depth(trial, c).mean()))
-    return min([c for c in thin if tie(depth(trial, c), depth(trial, best))], key=lambda c: c.cost)
+    least = min(trial.thickness(c) for c in thin)
+    thin = [c for c in thin if trial.thickness(c) <= least + GAIN / 2]
+    noisy = all(c.noise(trial) > LOUD * trial.sigmas[0] for c in thin)
+    loss = {c: c.risk[0] + c.risk[1] if noisy else depth(trial, c) for c in thin}
+    best = min(thin, key=lambda c: float(loss[c].mean()))
+    return min([c for c in thin if tie(loss[c], loss[best])], key=lambda c: c.cost)
 
 
 def tightest(trial: Trial, regions: list[Candidate]) -> Candidate:
-    """The region that differs least from the true one, of equals the simplest.
+    """Of the regions without holes that chance would have filled the one that differs least from the true one, of equals the
+    simplest.
 
     Risk would not do: a set that is too small denoises better than the right one. With S a candidate, T the truth and V its
     volume, vol(S \\ T) + vol(T \\ S) = vol(S) - V + 2 V P(y not in S). V is the least vol(S) / P(y in S): exact for S in T.
     """
+    regions = [c for c in regions if not is_hole(c.hole, len(trial.data.w))] or regions
     loss = {c: (c.inside_probes(), c.missed_samples(trial)) for c in regions}
     V = min(float(inside.mean() / (1 - missed.mean()).clamp(min=1e-3)) for inside, missed in loss.values())
 
@@ -125,6 +149,11 @@ def tightest(trial: Trial, regions: list[Candidate]) -> Candidate:
         return math.hypot(float(a.std()) / math.sqrt(len(a)), 2 * V * math.sqrt(rare / len(b)))
 
     return min([c for c in regions if value(c) - value(best) <= 3 * error(c)], key=lambda c: c.cost)
+
+
+def is_hole(held: float, N: int) -> bool:
+    """Whether a ball that should have held so many of N samples is emptier than chance allows."""
+    return held > math.log(N) + CROWDED
 
 
 def is_sharp(trial: Trial, c: Candidate) -> bool:

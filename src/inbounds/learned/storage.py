@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .algebraic import Algebraic
+from .alpha import AlphaShape
 from .base import LearnedSet, is_number, is_whole, read
 from .flow_fit import LearnedFlow
 from .heat import Heat
@@ -20,7 +21,7 @@ from .local import Local
 from .polynomials import Monomials
 from .within import Within
 
-READERS: dict[str, type[LearnedSet]] = {c.__name__: c for c in (Algebraic, Heat, Hull, LearnedFlow, Local, Within)}
+READERS: dict[str, type[LearnedSet]] = {c.__name__: c for c in (Algebraic, AlphaShape, Heat, Hull, LearnedFlow, Local, Within)}
 
 Rule = tuple[Callable[[Any], bool], str]
 SHAPE: Rule = (lambda v: isinstance(v, list) and all(is_whole(n, 1) for n in v), "a list of whole numbers > 0")
@@ -40,7 +41,7 @@ RULES = {
 SIZES = {
     "Algebraic": {"center": "d", "frame": "dn", "scale": "n", "samples": "sn", "C": "rq", "tau": "r", "W": "scr", "F": "mp"},
     "LearnedFlow": {"samples": "sd"},
-    "Within": {"inner.facets": "fnn", "inner.graphs": "gkn", "inner.samples": "sn", "center": "d", "frame": "dn"},
+    "Within": {"inner.facets": "fnn", "inner.normals": "fn", "inner.graphs": "gkn", "inner.samples": "sn", "center": "d", "frame": "dn"},
 }
 
 

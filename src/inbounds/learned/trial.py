@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from . import rules
+from .alpha import AlphaShape
 from .base import LearnedSet
+from .graphs import missing
 from .heat import Heat
 from .hull import Hull
 from .local import Local
@@ -24,6 +26,8 @@ from .within import Within
 PROBES = 5_000  # random points that measure volumes
 GRAPHS = ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10))  # degree, and neighbours for every coefficient
 SMOOTHER = (2, 100)  # where there is noise
+STRETCHES = (1.0, 1.5, 2.5)  # of the balls that chance leaves empty
+DRAWN = (2, 3)  # dimensions in which hulls and alpha shapes are made
 
 
 @dataclass(eq=False)
@@ -41,6 +45,7 @@ class Candidate:
     rest: Tensor | None = None  # |P(y) - y|^2 per sample
     covered: Tensor | None = None  # regions: which probes lie inside
     missed: Tensor | None = None  # inequalities: which held-out samples lie outside; else those that move
+    hole: float = 0.0  # regions: how many samples the emptiest ball inside should have held
     sharp: bool = True  # regions: whether samples end at the boundary, rather than thin out
     seconds: float = 0.0
     failure: str = ""
@@ -93,6 +98,7 @@ class Trial:
         self.generator = generator
         u = 2 * torch.rand(PROBES, self.n, generator=generator, dtype=torch.float64) - 1
         self.probes = data.lift(1.1 * u * data.scale)
+        self.missing = missing(1.1 * u * data.scale, data.w) if self.n <= rules.LOW else torch.zeros(PROBES, dtype=torch.float64)
         self.candidates: list[Candidate] = []
         self.chosen: Candidate
 
@@ -104,7 +110,7 @@ class Trial:
         self.chosen = rules.choose(self)
         if self.chosen.region and not rules.is_sharp(self, self.chosen):
             self.chosen.sharp = False
-            if support == "closure" and method != "hull":
+            if support == "closure" and method not in ("hull", "alpha"):
                 self.chosen = self.polynomial(Plan())
                 self.judge(self.chosen)
         if support == "sampled" and self.chosen.plan is not None and not self.chosen.region:
@@ -123,10 +129,17 @@ class Trial:
         if method in ("auto", "heat"):
             yield Candidate("heat", "mean of the samples under a heat kernel", (9,), self.heat, self.dim)
         thin = any(c.risk and c.method != "heat" and c.score()[0] < max(0.9 * self.n, self.n - 0.5) for c in self.candidates)
-        if method in ("auto", "algebraic") and not thin:
-            yield from map(self.polynomial, regions(self.n, len(self.train), Plan()))
-        if method == "hull" or (method in ("auto", "algebraic") and not thin and self.n in (2, 3)):
+        solid = not thin and method in ("auto", "algebraic")
+        if solid:
+            bounded = method == "auto" and self.n in DRAWN  # there an alpha shape follows the boundary better than high degrees
+            for plan in regions(self.n, len(self.train), Plan(), 2 if bounded else 4):
+                whole = [c for c in self.candidates if c.plan == replace(plan, share=1.0)]
+                if not any(rules.is_hole(c.hole, len(self.data.w)) for c in whole):  # fewer samples would not fill it
+                    yield self.polynomial(plan)
+        if method == "hull" or (solid and self.n in DRAWN):
             yield Candidate("hull", "convex hull", (1, 0, 1.5), lambda w: self._embed(Hull.fit(w)), self.n, region=True)
+        if method == "alpha" or (method == "auto" and solid and self.n in DRAWN):
+            yield from map(self.alpha, STRETCHES)
 
     def distance(self) -> float:
         """Of the held-out samples from the chosen set, by their median; inf for a region without sharp boundary."""
@@ -134,10 +147,13 @@ class Trial:
             return math.inf
         return math.sqrt(float(self.chosen.rest.median()))
 
-    def slope(self, c: Candidate) -> float:
-        """The dimension without what noise adds to the risk: risk sigma^2 grows by dim (b^2 - a^2) from sigma a to sigma b."""
-        (near, far), (a, b) = c.score(), self.sigmas
-        return (far * b**2 - near * a**2) / (b**2 - a**2)
+    def thickness(self, c: Candidate) -> float:
+        """The dimension without what noise adds to the risk: |P(y + sigma n) - y|^2 grows from sigma = 0 on by dim sigma^2.
+
+        From 0 and not from the other sigma: that one is as large as curvature allows, and the difference would be curvature's.
+        """
+        assert c.rest is not None
+        return c.score()[0] - float(c.rest.mean()) / self.sigmas[0] ** 2
 
     def why_nothing_fits(self) -> str:
         """The words of the error."""
@@ -164,6 +180,12 @@ class Trial:
 
     def _local(self, k: int, degree: int) -> Callable[[Tensor], LearnedSet]:
         return lambda w: self._embed(Local.fit(w, (w.shape[1],), self.dim, k, degree))
+
+    def alpha(self, stretch: float) -> Candidate:
+        """The candidate of an alpha shape. Between equals, ellipsoids, rings and hulls come first."""
+        title = f"alpha shape, balls up to {stretch:g} times those that chance leaves empty"
+        build = lambda w: self._embed(AlphaShape.fit(w, stretch))  # noqa: E731
+        return Candidate("alpha", title, (1, 0, 2.5, -stretch), build, self.n, region=True)
 
     def heat(self, w: Tensor) -> LearnedSet:
         """A heat kernel fitted to w, in the coordinates of the samples."""
@@ -192,6 +214,7 @@ class Trial:
         c.rest = _squares(M.foot(self.y) - self.y)
         if c.region:
             c.covered = M.leaves(self.probes)
+            c.hole = float(self.missing[c.covered].max()) if bool(c.covered.any()) else 0.0
 
     def spare_outliers(self) -> None:
         """Held-out samples that no candidate comes near would only add noise to the comparison."""

@@ -6,12 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
+from .alpha import AlphaShape
 from .base import EPS, LearnedSet, check_frame
 from .heat import Heat
 from .hull import Hull
 from .local import Local
 
-INNER: dict[str, type[LearnedSet]] = {c.method: c for c in (Heat, Hull, Local)}
+INNER: dict[str, type[LearnedSet]] = {c.method: c for c in (AlphaShape, Heat, Hull, Local)}
 
 
 class Within(LearnedSet):

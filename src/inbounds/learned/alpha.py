@@ -1,0 +1,182 @@
+"""`AlphaShape`: a region of the plane or of space that need not be convex, from the triangles between neighbouring samples."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..extras import needed_for
+from .facets import Polyhedral
+from .graphs import LOCAL, neighbours
+from .hull import checked, flat
+from .rules import LEVEL
+
+MOST = 20_000  # samples whose triangulation is looked at
+
+
+class AlphaShape(Polyhedral):
+    """The union of the Delaunay simplices of samples in R^2 or R^3 whose circumscribed balls are no emptier than chance leaves them.
+
+    Around N uniform samples, the number that a circumscribed ball should have held is a Gamma(d) variable. A ball is too large if
+    it is above the bound that all balls of a full region keep with a probability of 95 %, times stretch^d; the density is that
+    of the corners' tenth neighbours, by their median: an outlier's own are far away. So holes and bays open up as soon as they are wider than the gaps of chance, and the
+    boundary comes nearer to the true one as the samples become more.
+
+    facets (F, d, d) and normals (F, d): the boundary, its corners counterclockwise seen from outside. samples: some of the inside.
+    """
+
+    method = "alpha"
+    samples: Tensor
+    turn: Tensor
+    lines: Tensor
+    place: Tensor
+    runs: Tensor
+    planes: Tensor
+    KNOWN = 4096
+
+    def __init__(self, facets: Tensor, normals: Tensor, samples: Tensor):
+        d = facets.shape[-1]
+        if d not in (2, 3) or facets.shape[1:] != (d, d) or normals.shape != facets.shape[:2] or samples.shape[1:] != (d,):
+            raise ValueError(
+                f"AlphaShape asked for facets (F, d, d), normals (F, d) and samples (N, d) with d = 2 or 3, got "
+                f"{tuple(facets.shape)}, {tuple(normals.shape)} and {tuple(samples.shape)}. Write AlphaShape.fit(samples)."
+            )
+        super().__init__(facets, normals)
+        self._constant("samples", samples.double())
+        for name, value in crossing_tables(self.facets, self.normals).items():
+            self.register_buffer(name, value, persistent=False)
+
+    @classmethod
+    def fit(cls, samples: Tensor, stretch: float = 1.0) -> AlphaShape:
+        """The shape of samples (N, d), d = 2 or 3; balls may be `stretch` times as large as chance makes them."""
+        x = checked(samples, "AlphaShape")[:MOST]
+        corners = _triangulated(x)  # (S, d + 1)
+        usual = neighbours(x, min(LOCAL, len(x) - 1) + 1)[1][:, -1]
+        held = LOCAL * (_radii(x[corners]) / (stretch * usual[corners].median(1).values)) ** x.shape[1]
+        kept = corners[held <= most_held(x.shape[1], len(corners))]
+        if not len(kept):
+            raise ValueError("all simplices between the samples are emptier than chance leaves them")
+        facets, normals = boundary(x, kept)
+        return cls(facets, normals, x[kept.unique()[: cls.KNOWN]])
+
+    # --- the set -----------------------------------------------------------------------------------------
+    def outside(self, z):
+        """Whether a ray from the point leaves the region as often as it enters it."""
+        return torch.cat([self._crossings(rows) for rows in z.split(self.ROWS)]) < 0.5
+
+    def _crossings(self, z: Tensor) -> Tensor:
+        """(rows,): how often a ray from z leaves the region more than it enters it: 1 inside, 0 outside."""
+        one = functional.pad(z @ self.turn, (0, 1), value=1.0)  # (rows, d + 1)
+        d = z.shape[1]
+        side = (torch.cat([one[:, : d - 1], one[:, d:]], 1) @ self.lines > 0)[:, self.place]  # (rows, F, d)
+        left = side == self.runs
+        met = left.all(-1) | ~left.any(-1) if d == 3 else side[..., 0] != side[..., 1]
+        up = self.planes[d - 1] > 0
+        ahead = (one @ self.planes < 0) == up
+        return torch.where(met & ahead, torch.where(up, 1.0, -1.0), 0.0).sum(1)
+
+    def known(self):
+        return self.samples
+
+    # --- to disk and back --------------------------------------------------------------------------------
+    def tensors(self) -> dict[str, Tensor]:
+        return {k: getattr(self, k) for k in ("facets", "normals", "samples")}
+
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_parts(cls, tensors, spec):
+        return cls(**tensors, **spec)
+
+    def extra_repr(self):
+        return f"{self.shape[0]}, facets={len(self.facets)}"
+
+
+def most_held(d: int, balls: int) -> float:
+    """t with balls P(Gamma(d) > t) = LEVEL: as many samples as the emptiest of so many balls should have held, by chance."""
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        t = (low + high) / 2
+        tail = math.exp(-t) * sum(t**k / math.factorial(k) for k in range(d))
+        low, high = (t, high) if balls * tail > LEVEL else (low, t)
+    return high
+
+
+def crossing_tables(facets: Tensor, normals: Tensor) -> dict[str, Tensor]:
+    """What it takes to count the facets that a ray meets: the ray runs along the last axis of the frame `turn`.
+
+    lines (d, E): functions of the other coordinates whose sign tells on which side of an edge the ray passes, decided once for
+    both facets of the edge, so that no ray slips between them; place (F, d): the edges of a facet; runs (F, d): whether they
+    run as the facet's corners do; planes (d + 1, F): positive outside of a facet's plane.
+    """
+    many, d = facets.shape[:2]
+    corners, which = facets.reshape(-1, d).unique(dim=0, return_inverse=True)
+    faces, turn = which.reshape(many, d), _turn(d).to(facets.device)
+    u, n = corners @ turn, normals @ turn
+    ends = torch.stack([faces, faces.roll(-1, 1)], -1) if d == 3 else faces[..., None]  # (F, 3, 2) or (F, 2, 1)
+    edges, place = ends.sort(-1).values.flatten(0, 1).unique(dim=0, return_inverse=True)
+    place = place.reshape(many, d)
+    planes = torch.cat([n, -(n * u[faces[:, 0]]).sum(-1, keepdim=True)], 1).mT
+    runs = ends[..., 0] == edges[place][..., 0]
+    return {"turn": turn, "lines": _sides(u[:, :-1], edges), "place": place, "runs": runs, "planes": planes}
+
+
+def _turn(d: int) -> Tensor:
+    """A fixed frame that is aligned with nothing in particular."""
+    return torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(3), dtype=torch.float64)).Q
+
+
+def _sides(u: Tensor, edges: Tensor) -> Tensor:
+    """(d, E): functions of (u, 1), positive to the left of an edge in the plane, or beyond a corner on the line."""
+    if u.shape[1] == 1:
+        return torch.stack([torch.ones(len(edges), dtype=u.dtype), -u[edges[:, 0], 0]])
+    a, b = u[edges[:, 0]], u[edges[:, 1]]
+    n = torch.stack([a[:, 1] - b[:, 1], b[:, 0] - a[:, 0]])
+    return torch.cat([n, -(n * a.mT).sum(0, keepdim=True)])
+
+
+def boundary(x: Tensor, simplices: Tensor) -> tuple[Tensor, Tensor]:
+    """Facets (F, d, d) that one simplex alone has, and their outer normals."""
+    d = x.shape[1]
+    every = [[k for k in range(d + 1) if k != j] for j in range(d + 1)]
+    faces = simplices[:, every].flatten(0, 1)  # (S (d + 1), d)
+    opposite = simplices.flatten()
+    _, which, count = faces.sort(1).values.unique(dim=0, return_inverse=True, return_counts=True)
+    alone = count[which] == 1
+    corners, other = x[faces[alone]], x[opposite[alone]]
+    normals = _outer(corners)
+    inwards = (normals * (other - corners[:, 0])).sum(-1) > 0
+    corners = torch.where(inwards[:, None, None], corners.flip(1), corners)
+    return corners, torch.where(inwards[:, None], -normals, normals)
+
+
+def _outer(corners: Tensor) -> Tensor:
+    """Unit normals, to the right of a segment; of a triangle the side from which its corners run counterclockwise."""
+    a, e = corners[:, 0], corners[:, 1] - corners[:, 0]
+    n = torch.stack([e[:, 1], -e[:, 0]], 1) if corners.shape[-1] == 2 else torch.linalg.cross(e, corners[:, 2] - a)
+    return n / torch.linalg.vector_norm(n, dim=1, keepdim=True).clamp(min=1e-300)
+
+
+def _radii(corners: Tensor) -> Tensor:
+    """Of the circumscribed balls: 2 <c - a, x_k - a> = |x_k - a|^2 for all corners x_k; inf where they are flat."""
+    e = corners[:, 1:] - corners[:, :1]
+    length = torch.linalg.vector_norm(e, dim=-1).amax(1)
+    sound = torch.linalg.det(e / length[:, None, None]).abs() > 1e-10
+    e = torch.where(sound[:, None, None], e, torch.eye(e.shape[-1], dtype=e.dtype))
+    c = torch.linalg.solve(2 * e, e.square().sum(-1))
+    return torch.where(sound, torch.linalg.vector_norm(c, dim=1), torch.inf)
+
+
+def _triangulated(x: Tensor) -> Tensor:
+    """The Delaunay simplices of the samples: (S, d + 1) row numbers."""
+    with needed_for("Fitting an alpha shape"):
+        from scipy.spatial import Delaunay, QhullError
+    try:
+        return torch.as_tensor(Delaunay(x.numpy()).simplices, dtype=torch.int64)
+    except QhullError as error:
+        raise flat("AlphaShape", x, error) from None
