@@ -59,6 +59,15 @@ def test_an_empty_intersection_of_boxes_is_certified_and_of_balls_not_converged(
     assert (balls.status == NOT_CONVERGED).all() and (balls.violation > 0.1).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_inequality_keeps_room_for_another_order_of_its_sums(dtype):
+    """|v| - t by torch's own norm, and not by the kernel of the set: it was +4e-16 in some rows of a cone cut by planes."""
+    E = draw(3, 10, seed=2)
+    f = E @ torch.cat([torch.ones(1, dtype=torch.float64), 0.1 * draw(9, seed=3)])
+    y = ib.Intersection(ib.SecondOrderCone(10), ib.Affine(E, f)).project(draw(64, 10, seed=5, dtype=dtype)).double()
+    assert (y[:, 1:].norm(dim=1) <= y[:, 0]).all() and (y[:, 1:].square().sum(1) <= y[:, 0].square()).all()
+
+
 def test_touching_balls_are_flat():
     M = ib.Intersection(ib.Ball(2), ib.Ball(2, center=[2.0, 0]))
     s = M.solve(draw(4, 2))

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ..core import eager
 from ..solvers import NOT_CONVERGED, Solution
-from ..solvers.implicit import Answer, nearest_implicit
+from ..solvers.implicit import nearest_implicit
+from ..solvers.jets import Constraints, derivatives, joined, lengths
+from ..solvers.landing import Answer
 from ..solvers.linear import redundant_kkt
-from ..solvers.newton import Constraints, derivatives
 from .polytope import nearest_point
 from .solved import SolvedSet, refuse_second_derivatives
 
@@ -54,6 +55,7 @@ class Implicit(SolvedSet):
         if not isinstance(restarts, int) or restarts < 0:
             raise ValueError(f"Implicit asked for restarts >= 0, a whole number, got {restarts!r}.")
         self.eq, self.ineq, self.restarts = eq, ineq, restarts
+        self.both: Callable[..., tuple[Tensor, ...]] | None = None  # eq and ineq in one call, where they share work
         self.context: Tensor | None = None
         self.double_precision = self._allows_double()
         self.counts = self._try_out()
@@ -166,27 +168,30 @@ class Implicit(SolvedSet):
         rows = x.to(dtype).expand(*batch, *self.shape).reshape(math.prod(batch), math.prod(self.shape))
         return batch, rows, c
 
+    def _parts(self, y: Tensor, context: Tensor | None) -> list[Tensor]:
+        """(R, n) -> (R, equalities), (R, inequalities), those that there are."""
+        if not len(y):
+            return [y[:, :1].expand(0, k) for k in self.counts if k]
+        points = (y.reshape(len(y), *self.shape),) if context is None else (y.reshape(len(y), *self.shape), context)
+        values = torch.func.vmap(self._of_one_point, randomness="same")(*points)
+        return [v[:, None] if v.dim() == 1 else v for v in values]
+
+    def _of_one_point(self, *point: Tensor) -> tuple[Tensor, ...]:
+        if self.both is not None:
+            return self.both(*point)
+        return tuple(f(*point) for f in (self.eq, self.ineq) if f is not None)
+
     def _values(self, y: Tensor, context: Tensor | None) -> Tensor:
         """(R, n) -> (R, k): equalities, then inequalities."""
-        points = y.reshape(len(y), *self.shape)
-        parts = []
-        for f in (self.eq, self.ineq):
-            if f is None:
-                continue
-            if not len(y):
-                parts.append(y[:, :1].expand(0, self.counts[0 if f is self.eq else 1]))
-                continue
-            value = torch.func.vmap(f, randomness="same")(points) if context is None else torch.func.vmap(f)(points, context)
-            parts.append(value.reshape(len(y), -1))
-        return torch.cat(parts, 1)
+        return joined(self._parts(y, context))
 
     def _constraints(self, context: Tensor | None) -> Constraints:
         fixed = None if context is None else context.detach()
 
-        def values(y: Tensor, rows: Tensor) -> Tensor:
-            return self._values(y, None if fixed is None else fixed.index_select(0, rows))
+        def parts(y: Tensor, rows: Tensor) -> list[Tensor]:
+            return self._parts(y, None if fixed is None else fixed.index_select(0, rows))
 
-        return Constraints(values, self.counts[0])
+        return Constraints(parts, self.counts[0])
 
     # --- projection --------------------------------------------------------------------------------------
     def _answer(self, x: Tensor) -> tuple[torch.Size, Tensor, Tensor | None, Answer]:
@@ -212,18 +217,18 @@ class Implicit(SolvedSet):
         """The point with its derivative: y - x + sum l_i grad c_i = 0 and c_A = 0, differentiated in x and what c depends on."""
         l = torch.where(a.active, a.l, 0.0)
         push = torch.zeros_like(a.y)
-        free = self._values(a.y, context)  # a graph that ends at the context and the parameters
-        if not (x.requires_grad or free.requires_grad):
+        free = torch.zeros_like(l)
+        learns = self._values(a.y[:1], None if context is None else context[:1]).requires_grad  # context or parameters do
+        if not (x.requires_grad or learns):
             return a.y
-        if free.requires_grad:
+        if learns:
+            free = self._values(a.y, context)  # a graph that ends at the context and the parameters
             y = a.y.detach().requires_grad_()
             (push,) = torch.autograd.grad((l * self._values(y, context)).sum(), y, create_graph=True)
-        _, J, H = self._constraints(context).expand(a.y, torch.arange(len(l)), l)
-        assert H is not None
-        slope = J.norm(dim=2).clamp(min=1e-30)
-        H = H + torch.eye(H.shape[1], dtype=H.dtype)
+        slope = lengths(a.J).clamp(min=1e-30)
+        H = a.H + torch.eye(a.H.shape[1], dtype=a.H.dtype)
         active = a.active & (a.status != NOT_CONVERGED)[:, None]
-        return Link.apply(x, push, free, a.y, H, J / slope[:, :, None], slope, active)  # pyright: ignore[reportReturnType]
+        return Link.apply(x, push, free, a.y, H, a.J / slope[:, :, None], slope, active)  # pyright: ignore[reportReturnType]
 
     def _solve(self, x: Tensor):
         batch, rows, _, a = self._answer(x)

@@ -60,7 +60,9 @@ class Intersection(SolvedSet):
             fixed = [{k: t.detach() for k, t in f.items()} for f in faces if f is not None]
             self.way: nn.Module = joined(fixed, on_fail)
         else:
-            self.way = Implicit(self.shape, *functions(list(sets)), restarts=restarts, on_fail=on_fail)
+            eq, ineq, both = functions(list(sets))
+            self.way = Implicit(self.shape, eq, ineq, restarts=restarts, on_fail=on_fail)
+            self.way.both = both
 
     def _worker(self) -> SolvedSet:
         """The set that does the work; a polytope of learnable members is built anew, so that it follows them."""
@@ -155,8 +157,9 @@ def stacked(a: Tensor | None, b: Tensor, dim: int) -> Tensor:
     return torch.cat([t.expand(*batch, *t.shape[t.dim() - keep :]) for t in (a, b)], dim)
 
 
-def functions(sets: list[ConstraintSet]) -> tuple[Any, Any]:
-    """eq and ineq of one point, from the residuals of the sets, or p - P(p) where a set is known through its projection only."""
+def functions(sets: list[ConstraintSet]) -> tuple[Any, Any, Any]:
+    """eq and ineq of one point, and those that are not None in one call: from the residuals of the sets, or p - P(p) where a set
+    is known through its projection only."""
 
     def both(p: Tensor) -> tuple[Tensor, Tensor]:
         eq, ineq = [], []
@@ -174,4 +177,9 @@ def functions(sets: list[ConstraintSet]) -> tuple[Any, Any]:
     finite = torch.isfinite(probe[1]).nonzero()[:, 0]
     eq = (lambda p: both(p)[0]) if probe[0].numel() else None
     ineq = (lambda p: both(p)[1][finite]) if len(finite) else None
-    return eq, ineq
+
+    def used(p: Tensor) -> tuple[Tensor, ...]:
+        e, h = both(p)
+        return ((e,) if eq is not None else ()) + ((h[finite],) if ineq is not None else ())
+
+    return eq, ineq, used

@@ -7,102 +7,19 @@ to which a small multiple of the distance to the last l is added, so that redund
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from .linear import apply, length, stiff_step
-from .pivoting import chosen
+from .ends import Ends
+from .jets import Constraints, Jet, lengths
+from .linear import apply, length
 
 STEPS = 40  # at most; a row leaves when it has converged
-PLAIN_STEPS = 10  # without safeguards, at most
-STIFF = 1e6  # weight of the constraints in a plain step
-FEW = 4  # gradients that are cheaper one by one than batched, whose set-up costs as much as some five of them
 HALVINGS = 8  # of a step that does not help, before it counts as failed
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
 DONE = 1e-12  # error of the conditions, relative to |x| + |y| + 1, at which a row leaves; the last step was quadratic
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """values(y, rows) -> (R, k): the first `equalities` are 0 on the set, the others <= 0; `rows` tells whose context it is."""
-
-    values: Callable[[Tensor, Tensor], Tensor]
-    equalities: int
-
-    def expand(self, y: Tensor, rows: Tensor, l: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Values (R, k), Jacobian (R, k, n), and sum l_i Hess c_i (R, n, n) unless l is None."""
-        with torch.enable_grad():
-            y = y.detach().requires_grad_()
-            c = self.values(y, rows)
-            if not c.requires_grad:
-                return c.detach(), y.new_zeros(*c.shape, y.shape[1]), None if l is None else y.new_zeros(*y.shape, y.shape[1])
-            if l is None:
-                return c.detach(), derivatives(c, y, create=False), None
-            J, H = slope_and_curvature(c, y, lambda J: l)
-        return c.detach(), J, H
-
-    def scaled(self, y: Tensor, rows: Tensor, m: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Values, Jacobian, sum l_i Hess c_i and the scale s = max(scale, |grad c|), with l = m / s.
-
-        m is a length, the push of every constraint. Where a gradient grows a lot in one step, the push stays as it was, and l,
-        which would make the curvature of the next step absurd, does not.
-        """
-        with torch.enable_grad():
-            y = y.detach().requires_grad_()
-            c = self.values(y, rows)
-            J, H = slope_and_curvature(c, y, lambda J: m / torch.maximum(scale, lengths(J)))
-        return c.detach(), J, H, torch.maximum(scale, lengths(J))
-
-    def value(self, y: Tensor, rows: Tensor) -> Tensor:
-        """Values (R, k) alone."""
-        with torch.no_grad():
-            return self.values(y, rows).detach()
-
-    def curvature(self, y: Tensor, rows: Tensor, l: Tensor) -> Tensor:
-        """sum l_i Hess c_i, (R, n, n)."""
-        H = self.expand(y, rows, l)[2]
-        assert H is not None
-        return H
-
-
-def lengths(J: Tensor) -> Tensor:
-    """(R, k, n) -> (R, k)"""
-    return torch.linalg.vector_norm(J, dim=2)
-
-
-def slope_and_curvature(c: Tensor, y: Tensor, multipliers: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """The Jacobian J (R, k, n) and sum l_i Hess c_i (R, n, n) with l = multipliers(J)."""
-    n = y.shape[1]
-    if not c.requires_grad:
-        return y.new_zeros(*c.shape, n), y.new_zeros(*y.shape, n)
-    if c.shape[1] == 1:  # one gradient serves both
-        (a,) = torch.autograd.grad(c.sum(), y, create_graph=True)
-        J = a.detach()[:, None]
-        g = multipliers(J).detach() * a
-    else:
-        J = derivatives(c, y, create=False)
-        (g,) = torch.autograd.grad((multipliers(J).detach() * c).sum(), y, create_graph=True)
-    H = derivatives(g, y, create=False) if g.requires_grad else y.new_zeros(*y.shape, n)
-    return J, 0.5 * (H + H.mT)
-
-
-def derivatives(c: Tensor, y: Tensor, create: bool) -> Tensor:
-    """d c_i / d y for every row: (R, k), (R, n) -> (R, k, n). Functions that cannot be batched backwards are taken one by one."""
-    k = c.shape[1]
-    eye = torch.eye(k, dtype=c.dtype, device=c.device)[:, None].expand(k, *c.shape)
-    how = {"retain_graph": True, "create_graph": create, "allow_unused": True}
-    if k > FEW:
-        try:
-            (J,) = torch.autograd.grad(c, y, eye, is_grads_batched=True, **how)
-            return y.new_zeros(*c.shape, y.shape[1]) if J is None else J.movedim(0, 1)
-        except RuntimeError:
-            pass
-    rows = [torch.autograd.grad(c, y, e, **how)[0] for e in eye]
-    return torch.stack([torch.zeros_like(y) if r is None else r for r in rows], 1)
 
 
 def complementary(G: Tensor, r: Tensor, p: int) -> Tensor:
@@ -157,26 +74,6 @@ def definite(H: Tensor, J: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
         if not len(left):
             break
     return L, weight
-
-
-@dataclass
-class Ends:
-    """Where every row ended: point (R, n), multipliers (R, k), errors of the conditions and of the constraints (R,), steps."""
-
-    y: Tensor
-    l: Tensor
-    error: Tensor
-    violation: Tensor
-    steps: Tensor
-
-    def of(self, rows: Tensor) -> Ends:
-        """The ends of these rows."""
-        return Ends(self.y[rows], self.l[rows], self.error[rows], self.violation[rows], self.steps[rows])
-
-    def put(self, rows: Tensor, new: Ends) -> None:
-        """The new ends in these rows."""
-        for field in fields(self):
-            getattr(self, field.name)[rows] = getattr(new, field.name)
 
 
 def conditions(x, y, c, J, l, scale, p) -> tuple[Tensor, Tensor]:
@@ -239,7 +136,7 @@ class Walk:
 def newton(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEPS) -> Ends:
     """From `start`, (R, n). Rows that are finished, or stuck, leave the batch."""
     w = set_out(x, constraints, start)
-    out = no_ends(w)
+    out = Ends.nowhere(w.y, Jet(w.c, w.J, w.scale, w.H, None, slice(0, 0)))
     for turn in range(steps + 1):
         off = look(w, constraints.equalities)
         write_down(out, w, (w.error < out.error[w.rows]) & torch.isfinite(w.error), off)
@@ -260,7 +157,8 @@ def set_out(x: Tensor, constraints: Constraints, start: Tensor) -> Walk:
     l, H = torch.zeros_like(c), x.new_zeros(len(x), x.shape[1], x.shape[1])
     if start is not x:  # there the multipliers are 0
         l = first_multipliers(x, y, c, J, constraints.equalities)
-        H = constraints.curvature(y, rows, l)
+        H = constraints.expand(y, rows, l)[2]
+        assert H is not None
         H = torch.where(torch.isfinite(H).all((1, 2), keepdim=True), H, 0.0)
     soft, zero = x.new_full((len(x),), PROXIMAL), x.new_zeros(len(x))
     return Walk(rows, x, y, c, J, H, l, lengths(J).clamp(min=1e-12), soft, zero, torch.zeros_like(rows), zero)
@@ -269,12 +167,6 @@ def set_out(x: Tensor, constraints: Constraints, start: Tensor) -> Walk:
 def size_of(w: Walk) -> Tensor:
     """What the lengths of each row are relative to, (R,)."""
     return length(w.x) + length(w.y) + 1e-30
-
-
-def no_ends(w: Walk) -> Ends:
-    """Ends that say of every row that it has not arrived."""
-    never = w.x.new_full((len(w.x),), math.inf)
-    return Ends(w.y.clone(), w.l.clone(), never, never.clone(), torch.zeros_like(w.rows))
 
 
 def look(w: Walk, p: int) -> Tensor:
@@ -287,81 +179,8 @@ def look(w: Walk, p: int) -> Tensor:
 def write_down(out: Ends, w: Walk, pick: Tensor, off: Tensor) -> None:
     """The points of these rows become their ends."""
     at = w.rows[pick]
-    out.y[at], out.l[at], out.error[at], out.violation[at] = w.y[pick], w.l[pick], w.error[pick], off[pick]
-
-
-def plain(x: Tensor, constraints: Constraints, start: Tensor) -> Ends:
-    """Semismooth Newton from `start` without safeguards, which is enough for most rows.
-
-    A row whose step cannot be believed chooses its multipliers anew, once: near a point where a gradient vanishes they are far
-    off. Rows that do not arrive at a minimum have error inf, and end where that was noticed.
-    """
-    p, w = constraints.equalities, set_out(x, constraints, start)
-    out = no_ends(w)
-    fresh = torch.zeros_like(w.rows, dtype=torch.bool)  # the multipliers of the first step are new
-    for turn in range(PLAIN_STEPS + 1):
-        step = plain_step(w, p)
-        arrived = (w.error <= DONE) & step.sound
-        done, lost = arrived.nonzero()[:, 0], (~step.sound).nonzero()[:, 0]
-        out.steps[w.rows] = turn
-        y, m = w.y + step.move, step.m
-        if len(done):  # after one more step: it takes away what the last change of l left in c
-            at = w.rows[done]
-            out.y[at], out.l[at], out.error[at] = y[done], (m / w.scale)[done], w.error[done]
-            out.violation[at] = step.off[done]
-        if len(lost):
-            out.y[w.rows[lost]] = w.y[lost]
-            lost = lost[fresh[lost]]
-            y[lost], m[lost] = w.y[lost], pushes(w, lost, p)
-            fresh = fresh & step.sound
-        left = (~arrived & step.sound).index_fill(0, lost, True).nonzero()[:, 0]
-        if turn == PLAIN_STEPS or not len(left):
-            break
-        if not turn:
-            fresh = torch.ones_like(fresh)
-        w.y = y
-        if len(left) < len(y):
-            w.keep(left)
-            fresh, m = chosen(left, fresh, m)
-        w.c, w.J, w.H, w.scale = constraints.scaled(w.y, w.rows, m, w.scale)
-        w.l = m / w.scale
-    return out
-
-
-def pushes(w: Walk, rows: Tensor, p: int) -> Tensor:
-    """`first_multipliers` of some rows, as lengths."""
-    x, y, c, J = chosen(rows, w.x, w.y, w.c, w.J)
-    return first_multipliers(x, y, c, J, p) * w.scale[rows]
-
-
-@dataclass(frozen=True)
-class PlainStep:
-    """move (R, n), the new multipliers m (R, k) as lengths, whether the step can be believed, the violation before it."""
-
-    move: Tensor
-    m: Tensor
-    sound: Tensor
-    off: Tensor
-
-
-def plain_step(w: Walk, p: int) -> PlainStep:
-    """A step of `plain`; the error of every row is put into w. An inequality is held where its multiplier outweighs its room."""
-    u, m, N, away = w.c / w.scale, w.l * w.scale, w.J / w.scale[:, :, None], w.x - w.y
-    over, gap, size = u.abs(), u.abs(), size_of(w)
-    inner = held = None
-    if p < u.shape[1]:
-        inner = torch.arange(u.shape[1], device=u.device) >= p
-        over, gap = torch.where(inner, u.clamp(min=0), over), torch.where(inner, torch.maximum(u, -m).abs(), gap)
-        held = ~inner | (m + u > 0)
-    w.error = torch.maximum(length(apply(N.mT, m) - away), gap.amax(1)) / size
-    far = 4 * (length(away) + over.sum(1) + 1e-3 * size) + 0.5  # the longest step that is believed
-    if held is not None:
-        N, u, m = N * held[:, :, None], u * held, m * held
-    K = torch.eye(N.shape[2], dtype=N.dtype, device=N.device) + w.H
-    move, m, sound = stiff_step(K, N, u, m, away, STIFF * (1 + length(m)))
-    if inner is not None and held is not None:
-        m = torch.where(inner, m.clamp(min=0), m) * held
-    return PlainStep(move, m, sound & (length(move) <= far), over.amax(1))
+    new = Ends(w.y, w.l, w.error, off, out.steps[w.rows], w.c, w.J, w.H)
+    out.put(at, new.of(pick))
 
 
 def longest(w: Walk, u: Tensor, p: int) -> Tensor:
