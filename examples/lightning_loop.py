@@ -31,8 +31,9 @@ def main(epochs: int = 8):
         optimizer.step()
         optimizer.zero_grad()
     off = max(float((p - q).detach().abs().max()) for p, q in zip(one.parameters(), two.parameters(), strict=True))
-    y = one.net(x).detach()
-    print(f"mean angle {ib.SO(3).angle(y, R).mean().rad2deg():.1f} degrees; the two loops' weights differ by {off:.0e}")
+    print(
+        f"mean angle {ib.SO(3).angle(y := one.net(x).detach(), R).mean().rad2deg():.1f} degrees; the two loops' weights differ by {off:.0e}"
+    )
     return y, R, off
 
 

@@ -43,7 +43,7 @@ def picture_of(M: Any, points: Tensor | None = None) -> Picture:
     if n not in DOTS:
         raise ValueError(
             f"plot asked for a set whose points have two or three numbers, got {M!r}, whose points have {n}. "
-            f"Write Product(...).parts[i].plot() for a part of a product; the command `inbounds gallery` draws matrices."
+            f"Write M.sets[i].plot() for a part of a product; the command `inbounds gallery` draws matrices."
         )
     device = next((t.device for t in (*M.buffers(), *M.parameters())), torch.device("cpu"))
     generator = torch.Generator(device).manual_seed(0)
