@@ -1,4 +1,4 @@
-"""Every recipe of examples/ as a user starts it: what it prints and how long the whole command takes. Writes results/recipes.json.
+"""Every recipe of examples/ as a user starts it: what it prints, and how long it takes. Writes results/recipes.json.
 
 usage: python benchmarks/recipes.py [NAME ...]
 """

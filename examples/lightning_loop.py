@@ -28,12 +28,10 @@ def main(epochs: int = 8):
     optimizer = two.configure_optimizers()
     for batch in list(data) * epochs:
         two.training_step(batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        optimizer.step(), optimizer.zero_grad()
     off = max(float((p - q).detach().abs().max()) for p, q in zip(one.parameters(), two.parameters(), strict=True))
-    print(
-        f"mean angle {ib.SO(3).angle(y := one.net(x).detach(), R).mean().rad2deg():.1f} degrees; the two loops' weights differ by {off:.0e}"
-    )
+    y = one.net(x).detach()
+    print(f"{ib.SO(3).angle(y, R).mean().rad2deg():.1f} degrees; the two loops' weights differ by {off:.0e}")
     return y, R, off
 
 
