@@ -19,7 +19,7 @@ class Dispatch(nn.Module):
 
     def forward(self, z):
         share = torch.stack([torch.sigmoid(z[..., :GENERATORS]), 1 - torch.sigmoid(z[..., :GENERATORS])], -2)
-        available = (1.0 + 0.5 * torch.tanh(z[..., :GENERATORS]) + self.spare).clamp(min=0.01)
+        available = 1.0 + 0.5 * torch.tanh(z[..., :GENERATORS]) + self.spare
         demand = 0.4 * (share * available[..., None, :]).sum(-1) * (1 + 0.2 * torch.tanh(z[..., GENERATORS:]))
         return ib.Polytope(E=share, f=demand, low=torch.zeros_like(available), high=available)
 
