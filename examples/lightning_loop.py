@@ -1,11 +1,8 @@
 """The same training twice, by Lightning's Trainer and by a plain loop. A constrained network is a module like any other."""
 
-import copy
-
 import lightning as L
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch import nn, utils
 
 import inbounds as ib
 
@@ -13,6 +10,7 @@ import inbounds as ib
 class Head(L.LightningModule):
     def __init__(self):
         super().__init__()
+        torch.manual_seed(0)
         self.net = ib.FAA(nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Linear(32, 9)), ib.Projection(ib.SO(3)))
 
     def training_step(self, batch, _=0):
@@ -24,17 +22,16 @@ class Head(L.LightningModule):
 
 def main(epochs: int = 8):
     R = ib.SO(3).sample(512, generator=torch.Generator().manual_seed(1))
-    data = DataLoader(TensorDataset(R[..., :2].flatten(1), R), batch_size=64)
-    two = copy.deepcopy(one := Head())
+    data = utils.data.DataLoader(utils.data.TensorDataset(x := R[..., :2].flatten(1), R), batch_size=64)
+    one, two = Head(), Head()
     L.Trainer(max_epochs=epochs, accelerator="cpu", logger=False, enable_checkpointing=False).fit(one, data)
     optimizer = two.configure_optimizers()
     for batch in list(data) * epochs:
         two.training_step(batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
+        optimizer.step(), optimizer.zero_grad()
     off = max(float((p - q).detach().abs().max()) for p, q in zip(one.parameters(), two.parameters(), strict=True))
-    y = one.net(R[..., :2].flatten(1)).detach()
-    print(f"mean angle {ib.SO(3).angle(y, R).mean().rad2deg():.1f} degrees; the two loops' weights differ by {off:.0e}")
+    y = one.net(x).detach()
+    print(f"{ib.SO(3).angle(y, R).mean().rad2deg():.1f} degrees; the two loops' weights differ by {off:.0e}")
     return y, R, off
 
 

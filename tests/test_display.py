@@ -91,3 +91,23 @@ def test_pictures_of_spheres_batches_of_worlds_and_spaces():
     space = pl.BoxWorld([0.0] * 3, [1.0] * 3, [[0.5, 0.5, 0.5]], [0.2])
     straight = pl.Path.of(space, torch.tensor([[[0.1, 0.1, 0.1], [0.9, 0.1, 0.1]]]), torch.tensor([True]))
     assert "<svg" not in straight._repr_html_() and "1 certified" in straight._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "M", [ib.Ball(2, 0.5), ib.Box([0, 0], [4, 3]), ib.Sphere(2), ib.Simplex(3), ib.Halfspace([1, 1], 0.5)], ids=repr
+)
+def test_a_set_of_two_or_three_dimensions_is_a_picture(M, tmp_path):
+    x = torch.cat([M.sample(7), torch.full((1, *M.shape), 50.0)])
+    picture = M.plot(x)
+    marks = [e.get("fill") or e.get("stroke") for e in ElementTree.fromstring(picture.svg).iter()]
+    assert marks.count("#d55e00") == 7 and "<svg" in M._repr_html_() and picture.title == repr(M)
+    picture.save(tmp_path / "set.svg")
+    with pytest.raises(ValueError, match=r"ends with \.svg"):
+        picture.save(tmp_path / "set.png")
+
+
+@pytest.mark.parametrize("M", [ib.SO(3), ib.Ball(2, radius=torch.ones(32))], ids=repr)
+def test_a_set_without_a_picture_shows_its_constructor(M):
+    assert M._repr_html_() == f"<pre>{M!r}</pre>".replace("<32>", "&lt;32&gt;")
+    with pytest.raises(ValueError, match="plot asked for"):
+        M.plot()

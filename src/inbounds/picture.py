@@ -43,13 +43,13 @@ def picture_of(M: Any, points: Tensor | None = None) -> Picture:
     if n not in DOTS:
         raise ValueError(
             f"plot asked for a set whose points have two or three numbers, got {M!r}, whose points have {n}. "
-            f"Write Product(...).parts[i].plot() for a part of a product; the command `inbounds gallery` draws matrices."
+            f"Write M.sets[i].plot() for a part of a product; the command `inbounds gallery` draws matrices."
         )
+    if M.batch:
+        raise ValueError(f"plot asked for one set, got a batch of them, {M!r}. Build one of them and plot it.")
     device = next((t.device for t in (*M.buffers(), *M.parameters())), torch.device("cpu"))
     generator = torch.Generator(device).manual_seed(0)
     cloud = M.sample(400, generator=generator, dtype=torch.float64, device=device)
-    if cloud.shape != (400, *M.shape):
-        raise ValueError(f"plot asked for one set, got a batch of them, {M!r}. Build one of them and plot it.")
     low, high = _window(cloud.reshape(400, n), points)
     noise = low + (high - low) * torch.rand(DOTS[n], n, generator=generator, dtype=torch.float64, device=device)
     landed = _landed(M, noise, cloud).cpu()
