@@ -10,6 +10,7 @@ from scipy.optimize import linprog, nnls
 
 import inbounds as ib
 from inbounds.solvers import EMPTY, FLAT, NOT_CONVERGED, OK
+from inbounds.solvers.pivoting import independent
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -136,6 +137,15 @@ def test_nearly_parallel_faces_are_right_or_flagged():
     assert good.double().mean() > 0.95
     wrong, over = judge(x[good].numpy(), s.point[good].numpy(), A.numpy(), b.numpy(), slack=1e-12)
     assert wrong <= 1e-6 and over <= 0
+
+
+def test_faces_that_depend_on_nearly_dependent_ones_are_dropped():
+    # two faces at an angle of 0.02, and a third in their plane: a small diagonal does not show that it depends on them
+    A = torch.eye(3, dtype=torch.float64)[[0, 0, 1]]
+    A[1, 1], A[2, 0] = 0.02, 0.7
+    A = A / A.norm(dim=1, keepdim=True)
+    J = independent(A, torch.tensor([[0, 1, 2]]))
+    assert J.tolist() == [[0, 1, 3]]
 
 
 def test_equalities_bounds_and_weight_together():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .pivoting import EPS, back, chosen, factor, independent, on_faces, pick, rows_of, take, times
+from .pivoting import EPS, back, chosen, factor_ex, independent, on_faces, pick, rows_of, take, times
 
 DEPENDENT = 1e-11  # distance of a unit normal from the span of others that is rounding: QR is exact to a few 1e-16
 FAST_DEPENDENT = 1e-5  # the same distance where an inverse is kept up to date, which adds up rounding
@@ -136,10 +136,12 @@ class Inverse:
 def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """`dual_method` with the inverse of A_J A_J^T kept up to date, and no certificate: J, whether it seems to be finished.
 
-    Rounding adds up along the way: the caller solves on J anew, and gives the rows that fail to `dual_method`.
+    Rounding adds up along the way: the caller solves on J anew, and gives the rows that fail to `dual_method`. Rows whose faces
+    J depend on each other so closely that A_J A_J^T has no Cholesky factor fail at once.
     """
     C = take(A, J)
-    inverse = Inverse(C, torch.cholesky_inverse(factor(C, J == A.shape[-2])))
+    L, sound = factor_ex(C, J == A.shape[-2])
+    inverse = Inverse(C, torch.cholesky_inverse(torch.where(sound[:, None, None], L, torch.eye(L.shape[1], dtype=L.dtype))))
     l = times(inverse.H, times(C, x) - pick(b, J)).clamp(min=0).masked_fill(J == A.shape[-2], 0.0)
     s = begin(x, x - back(C, l), A, b, J, l)
     out, finished = J.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
@@ -154,7 +156,7 @@ def fast_dual_method(x: Tensor, A: Tensor, b: Tensor, J: Tensor, steps: int) -> 
         if len(left) < len(done):
             s.keep(left)
             inverse.keep(left)
-    return out.sort(1).values, finished
+    return torch.where(sound[:, None], out.sort(1).values, J), finished & sound
 
 
 def fast_step(s: Rows, inverse: Inverse) -> tuple[Tensor, Move]:

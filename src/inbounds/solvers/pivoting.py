@@ -58,25 +58,46 @@ def chosen(rows: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
 
 def factor(C: Tensor, pad: Tensor) -> Tensor:
     """The Cholesky factor of C C^T, with 1 on the diagonal of padded slots. (R, K, K)"""
-    G = torch.baddbmm(torch.diag_embed(pad.to(C.dtype)), C, C.mT)
-    return torch.linalg.cholesky_ex(G)[0]
+    return factor_ex(C, pad)[0]
+
+
+def factor_ex(C: Tensor, pad: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, and whether there is one: (R, K, K), (R,)."""
+    L, info = torch.linalg.cholesky_ex(torch.baddbmm(torch.diag_embed(pad.to(C.dtype)), C, C.mT))
+    return L, info == 0
 
 
 def independent(A: Tensor, J: Tensor, least: float = PIVOT) -> Tensor:
     """J without the faces whose normals depend on those before them."""
     m = A.shape[-2]
     C = take(A, J)
-    L = factor(C, J == m)
-    weak = ~(L.diagonal(dim1=1, dim2=2) >= least)
-    bad = weak.any(1).nonzero()[:, 0]
+    L, sound = factor_ex(C, J == m)
+    bad = (~sound | ~(L.diagonal(dim1=1, dim2=2) >= least).all(1)).nonzero()[:, 0]
     if not len(bad):
         return J
-    # a small diagonal makes the factor of dependent rows exist, and shows which of them they are
-    C, some = C[bad], J[bad]
-    G = torch.baddbmm(torch.diag_embed((some == m).to(C.dtype) + 0.01 * least**2), C, C.mT)
-    L = torch.linalg.cholesky_ex(G)[0]
-    some = some.masked_fill(~(L.diagonal(dim1=1, dim2=2) >= least), m).sort(1).values
+    some = J[bad]
+    some = some.masked_fill(~orthonormal(C[bad], least)[1], m).sort(1).values
     return J.index_copy(0, bad, some)
+
+
+def orthonormal(E: Tensor, least: float) -> tuple[Tensor, Tensor]:
+    """Q (*, n, p) with orthonormal columns, and which rows of E (*, p, n) they stand for, (*, p).
+
+    A row that is nearer than `least` to the span of those before it has a column of 0. The rows have length 1 or 0. This is
+    Gram-Schmidt, each row twice, which is right however many of the rows depend on each other.
+    """
+    columns: list[Tensor] = []
+    kept: list[Tensor] = []
+    for q in E.unbind(-2):
+        if columns:
+            B = torch.stack(columns, -1)
+            for _ in range(2):
+                q = q - (B @ (B.mT @ q[..., None]))[..., 0]
+        length = q.norm(dim=-1, keepdim=True)
+        keep = length > least
+        columns.append(torch.where(keep, q / torch.where(keep, length, 1.0), 0.0))
+        kept.append(keep[..., 0])
+    return torch.stack(columns, -1), torch.stack(kept, -1)
 
 
 def few(A: Tensor) -> bool:

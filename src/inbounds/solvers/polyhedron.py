@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .dual_method import dual_feasible, dual_method, exact_on_faces, fast_dual_method
-from .pivoting import EPS, back, block_pivoting, few, on_faces, pick, rows_of, spread, take, times, tolerance
+from .pivoting import EPS, back, block_pivoting, few, on_faces, orthonormal, pick, rows_of, spread, take, times, tolerance
 from .solution import EMPTY, FLAT, NOT_CONVERGED, OK
 
 RANK = 1e-10  # an equality nearer than this (relative) to the span of those before it is redundant
@@ -49,18 +49,7 @@ def basis(E: Tensor) -> tuple[Tensor, Tensor]:
     Q, T = torch.linalg.qr((E / size[..., None]).mT)
     if E.shape[-2] <= E.shape[-1] and bool((T.diagonal(dim1=-2, dim2=-1).abs() > RANK).all()):
         return Q, torch.ones_like(size, dtype=torch.bool)
-    columns, kept = [], []
-    for i in range(E.shape[-2]):  # Gram-Schmidt, twice
-        q = E[..., i, :] / size[..., i, None]
-        if columns:
-            B = torch.stack(columns, -1)
-            for _ in range(2):
-                q = q - (B @ (B.mT @ q[..., None]))[..., 0]
-        length = q.norm(dim=-1, keepdim=True)
-        keep = length > RANK
-        columns.append(torch.where(keep, q / torch.where(keep, length, 1.0), 0.0))
-        kept.append(keep[..., 0])
-    return torch.stack(columns, -1), torch.stack(kept, -1)
+    return orthonormal(E / size[..., None], RANK)
 
 
 def coordinates(E: Tensor, f: Tensor, Q: Tensor, kept: Tensor) -> Tensor:
