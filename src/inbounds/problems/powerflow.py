@@ -118,25 +118,30 @@ def power_flow(case: str = "case30", rows: int = 2_000, seed: int = 0) -> Task:
     return Task(name, f"AC optimal power flow, {case}", x, M, lambda x, v: net.cost(x, v) / unit, solve, start=net.nominal)
 
 
+def _pypower() -> Any:
+    """PYPOWER's functions; it comes without types, and its source has escapes that Python warns of."""
+    with needed_for("Power flow"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pypower import api
+
+    return api
+
+
 @cache
 def _nominal(case: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The data of a case, with buses numbered from 0, and its optimum."""
-    with needed_for("Power flow"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in its source
-        from pypower import api
-
+    api = _pypower()
     data = api.ext2int(getattr(api, case)())
     data = {k: data[k] for k in ("version", "baseMVA", "bus", "gen", "branch", "gencost")}
     return data, _optimum(data)
 
 
 def _optimum(data: dict[str, Any]) -> dict[str, Any]:
+    api = _pypower()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from pypower import api
-
         tight = {f"PDIPM_{k}TOL": 1e-9 for k in ("FEAS", "GRAD", "COMP", "COST")}
-        found = api.runopf(data, api.ppoption(VERBOSE=0, OUT_ALL=0, **tight))
+        found: Any = api.runopf(data, api.ppoption(VERBOSE=0, OUT_ALL=0, **tight))
     if not found["success"]:
         raise Unsolved("PYPOWER found no optimal power flow.")
     return found
@@ -151,10 +156,7 @@ def _voltages(found: dict[str, Any]) -> tuple[Tensor, Tensor]:
 
 def _network(data: dict[str, Any], nominal: dict[str, Any]) -> Network:
     """The data of PYPOWER, whose columns are those of MATPOWER, as tensors per unit."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pypower import api
-
+    api = _pypower()
     base = data["baseMVA"]
     Y, near, far = (torch.tensor(m.toarray()) for m in api.makeYbus(base, data["bus"], data["branch"]))
     bus, gen, branch, price = (torch.tensor(data[k], dtype=torch.float64) for k in ("bus", "gen", "branch", "gencost"))

@@ -66,7 +66,8 @@ def drawn(random: Any, variables: int, equations: int, inequalities: int, rows: 
 
 def dependent_variables() -> list[int]:
     """The variables that the equations give in the authors' data: the next draw after them."""
-    import numpy
+    with needed_for("The authors' variables"):
+        import numpy
 
     random = numpy.random.RandomState(17)
     drawn(random, 100, 50, 50, 10_000)
