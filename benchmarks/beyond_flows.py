@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--commit", default="", help="of the code that was measured, for the head of the file")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    steps, count = (150, 200) if args.quick else (800, 1000)
+    steps, count = (150, 200) if args.quick else (400, 1000)
     results, pictures = {}, {}
     for name, M, data in (
         ("SE(3)", ib.SE(3), poses),
