@@ -1,13 +1,13 @@
 """Flow matching on sets beside plain flow matching (flow_matching of Meta), the same network, steps and budget, one thread.
 
-Run it in .venv-peers; it writes results/beyond_flows.json and results/figures/flows.png. Data: poses of a residue of a protein in
-the frame of the one before it, on SE(3), and the rotations among them, on SO(3) (140 chains, tested on chains that were not
-trained on; lengths in units of 3.8 Angstrom); six von Mises-Fisher modes on the sphere, whose density is known; noise projected on
-the disk and on the simplex, much of which lies on the boundary.
+Run it in .venv-peers; it writes results/beyond_flows.json and results/figures/flows.png. Data: poses of a residue of a protein
+in the frame of the one before it, on SE(3), and the rotations among them, on SO(3) (140 chains, tested on chains that were not
+trained on; lengths in units of 3.8 Angstrom); six von Mises-Fisher modes on the sphere, whose density is known; noise projected
+on the disk and on the simplex, much of which lies on the boundary.
 
-For each: the share of samples outside of the set (beyond rounding), the largest violation, the share within 1e-4 of the boundary
-beside that of the data, and the energy distance to held-out data beside that between two halves of data of the same size, with the
-p-value of 200 permutations. On manifolds also the mean log-density of held-out data by `log_prob`.
+For each: the share of samples outside of the set (beyond rounding), the largest violation, the share within 1e-4 of the
+boundary beside that of the data, and the energy distance to held-out data beside that of as many training points, with
+the p-value of 200 permutations. On manifolds also the mean log-density of held-out data by `log_prob`.
 """
 
 from __future__ import annotations

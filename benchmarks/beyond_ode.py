@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import math
 import time
@@ -74,7 +75,7 @@ def timed(call: Callable[[], Tensor], rounds: int) -> tuple[Tensor, float]:
 
 def at_goal(rungs: list[dict]) -> float:
     """The time for the error GOAL, between the two rungs around it."""
-    for a, b in zip(rungs, rungs[1:], strict=False):
+    for a, b in itertools.pairwise(rungs):
         if a["error"] >= GOAL >= b["error"]:
             share = math.log(a["error"] / GOAL) / math.log(a["error"] / b["error"])
             return math.exp((1 - share) * math.log(a["ms"]) + share * math.log(b["ms"]))
