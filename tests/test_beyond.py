@@ -12,20 +12,21 @@ import inbounds as ib
 
 D = torch.float64
 PAGE = (Path(__file__).parents[1] / "docs" / "beyond.md").read_text()
+NAMES = {"torch": torch, "nn": nn, "ib": ib}  # shared: later snippets of the page use what earlier ones define
 SNIPPETS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
 @pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_snippet(code):
     torch.manual_seed(0)
-    exec(code, {"torch": torch, "nn": nn, "ib": ib})
+    exec(code, NAMES)
 
 
 def test_the_page_names_every_distribution_and_example():
     for name in ("UniformOn", "VonMisesFisher", "ProjectedNormal", "WrappedNormal", "IsotropicSO3"):
         assert f"| `{name}(" in PAGE and name in ib.distributions.__all__
     named = re.findall(r"`(examples/\w+\.py)`", PAGE)
-    assert len(named) == 6 and all((Path(__file__).parents[1] / file).is_file() for file in named)
+    assert len(named) == 7 and all((Path(__file__).parents[1] / file).is_file() for file in named)
 
 
 def lorentz(a, b):

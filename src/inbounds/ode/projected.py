@@ -19,7 +19,7 @@ from .methods import METHODS, Motion, Time
 from .solution import Nodes, ODESolution, require_arrival, run
 from .volume import directions, divergence, metric_volume, require_manifold
 
-HOLD = 0.1  # of the tolerance; with 0.01 runs along a curved boundary take twice as many steps, with 1 their errors are seen
+HOLD = 0.1  # of the tolerance: how far stage points may be moved back to a boundary; small beside the error that is allowed
 
 
 class ProjectedODE(nn.Module):
@@ -220,8 +220,8 @@ class ProjectedODE(nn.Module):
         """The steps of the run, and the run that knows its tolerance."""
         if not _has_values(x):
             raise RuntimeError(
-                f"ProjectedODE with method={self.method!r} chooses its steps by looking at numbers, which compile, export and vmap "
-                'do not show. Write method="rk4" there.'
+                f"ProjectedODE with method={self.method!r} chooses its steps by looking at numbers, which compile, export and "
+                'vmap do not show. Write method="rk4" there.'
             )
         allowed = self._allowed(tolerance, motion.rows(x), x)
         motion = replace(motion, hold=HOLD * allowed)
@@ -237,7 +237,8 @@ class ProjectedODE(nn.Module):
         least = 32 * torch.finfo(like.dtype).eps
         if not bool(((t >= least) & (t < math.inf)).all()):
             raise ValueError(
-                f"ProjectedODE asked for tolerances of at least {least:.1e}, which {like.dtype} can meet, got {float(t.min()):.1e}. "
+                f"ProjectedODE asked for tolerances of at least {least:.1e}, which {like.dtype} can meet, got "
+                f"{float(t.min()):.1e}. "
                 + ("Write ode.double()(x.double())." if like.dtype == torch.float32 else "Write tolerance=1e-9.")
             )
         return t.expand(rows)
