@@ -135,7 +135,10 @@ def rows(name: str, truth: Truth, learned: bool) -> list[dict]:
 def table(found: list[dict]) -> str:
     """Markdown: share of infeasible results, and error in sizes of the set."""
     methods = [("ib.fit", N), ("nearest sample", N), ("convex hull", N), ("autoencoder", N), *(("ib.fit", k) for k in OTHERS)]
-    lines = ["| set | " + " | ".join(m if k == N else f"{m}, {k:,} samples" for m, k in methods) + " |", "|---" * (len(methods) + 1) + "|"]
+    lines = [
+        "| set | " + " | ".join(m if k == N else f"{m}, {k:,} samples" for m, k in methods) + " |",
+        "|---" * (len(methods) + 1) + "|",
+    ]
     for name in dict.fromkeys(r["set"] for r in found):
         own = {(r["method"], r["samples"]): r for r in found if r["set"] == name}
         cells = [f"{own[m]['infeasible']:.1%}, {own[m]['error']:.2g}" if m in own else "" for m in methods]

@@ -41,7 +41,14 @@ RULES = {
 SIZES = {
     "Algebraic": {"center": "d", "frame": "dn", "scale": "n", "samples": "sn", "C": "rq", "tau": "r", "W": "scr", "F": "mp"},
     "LearnedFlow": {"samples": "sd"},
-    "Within": {"inner.facets": "fnn", "inner.normals": "fn", "inner.graphs": "gkn", "inner.samples": "sn", "center": "d", "frame": "dn"},
+    "Within": {
+        "inner.facets": "fnn",
+        "inner.normals": "fn",
+        "inner.graphs": "gkn",
+        "inner.samples": "sn",
+        "center": "d",
+        "frame": "dn",
+    },
 }
 
 
