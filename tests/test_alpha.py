@@ -1,4 +1,4 @@
-"""Alpha shapes: the inside against a triangulation, the projection against a dense boundary, the laws of all sets, and the choice."""
+"""Alpha shapes: the inside against a triangulation, the projection against a dense boundary, all laws, and the choice."""
 
 import math
 import warnings
