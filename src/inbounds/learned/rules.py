@@ -67,6 +67,7 @@ LOW = 3  # dimensions: in more, empty balls tell nothing
 LEVEL = 0.05  # of a test by chance
 QUARTER = 0.25
 BEYOND = 0.05
+SHORT = 0.05  # share of held-out samples outside of an alpha shape that is worth a warning
 FEWEST_EACH = 10  # samples for every dimension and one more
 ROUND = 1e-7  # of the size: held-out samples that are nearer satisfy equations exactly
 TOUCH = 1e-9  # of the size: nearer is equal
