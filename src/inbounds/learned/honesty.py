@@ -195,7 +195,7 @@ def short(trial: Trial) -> str:
     if trial.chosen.method != "alpha" or share <= rules.SHORT:
         return ""
     return (
-        f"The region falls short of the true one: about {share:.0%} of new samples lie outside of it, and points near the boundary "
+        f"The region falls short of the true one: about {share:.0%} of new samples lie outside of it, and points near its rim "
         f"are moved though they need not be. Give more samples."
     )
 
