@@ -12,6 +12,7 @@ authors' grids of weights; codes are clamped to the ball exactly, not by a softp
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ Oracle = Callable[[Tensor], Tensor]
 
 def mlp(*sizes: int) -> nn.Sequential:
     """ReLU between linear layers."""
-    layers = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())]
+    layers = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
 
@@ -43,7 +44,7 @@ class Autoencoder(nn.Module):
 
     def project(self, x: Tensor) -> Tensor:
         """The decoded point of the ball that is nearest to the code of x."""
-        z = self.encoder(((x.float() - self.mean) / self.std))
+        z = self.encoder((x.float() - self.mean) / self.std)
         z = z * (RADIUS / z.norm(dim=1, keepdim=True).clamp(min=1e-12)).clamp(max=1.0)
         return (self.decoder(z) * self.std + self.mean).double()
 

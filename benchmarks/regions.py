@@ -1,7 +1,7 @@
 """Regions that are not convex: `ib.fit` against the nearest sample, the convex hull and a learned autoencoder, in one table.
 
-The sets are of the seven kinds that the autoencoder's authors use (blob with a bite, star, two moons, concentric circles, shells in
-3, 5 and 10 dimensions), an L-shape and a ring sector. All methods see the same 2,000 samples; the autoencoder sees as many
+The sets are of the seven kinds that the autoencoder's authors use (blob with a bite, star, two moons, concentric circles, shells
+in 3, 5 and 10 dimensions), an L-shape and a ring sector. All methods see the same 2,000 samples; the autoencoder sees as many
 infeasible points, too, and asks an oracle in training. Points to be projected are new samples plus noise of 0.2 sizes of the set.
 Told are the share of results outside of the true set (farther than 1e-6 of its size), the root mean square distance from the
 true projection, and seconds of CPU to fit and to project 1,000 points. `ib.fit` is told with 200 and 8,000 samples, too: its

@@ -12,7 +12,9 @@ import inbounds as ib
 from inbounds.learned.base import write
 from inbounds.learned.honesty import rank
 from inbounds.learned.local import Local
+from inbounds.learned.outliers import crowded
 from inbounds.learned.plans import STORED, Plan, build
+from inbounds.learned.rules import thins_out
 from inbounds.learned.samples import gather, prepare
 
 G = torch.Generator
@@ -89,6 +91,11 @@ def test_outliers_around_a_knot_are_found_and_it_is_exact_all_the_same():
     assert float(torch.cdist(M.project(trefoil(100, seed=1) + 0.02), trefoil(20_000, seed=2)).amin(1).max()) < 2e-3
 
 
+def test_isolated_samples_that_crowd_are_a_part_of_the_region():
+    anywhere, x = uniform(40, 2), uniform(1000, 2, seed=1)
+    assert not crowded(anywhere, x) and crowded(0.2 * anywhere, x)
+
+
 def test_outliers_of_a_region_are_found_for_the_most_part():
     """Half of those that lie far outside: near an edge, where samples thin out anyway, they cannot all be told."""
     x = disturbed(ell(1000), 0.05)
@@ -106,6 +113,31 @@ def test_a_noisy_sphere_is_not_solid(k, sigma):
     M, said = fitted(x + sigma * normal(500, k, seed=1))
     assert M.info["dimension"] == k - 1 and not said
     assert float((M.project(x) - x).square().sum(1).mean()) < sigma**2 / 10
+
+
+@pytest.mark.parametrize("codim", [1, 2, 5])
+def test_noise_thins_out_and_a_layer_ends(codim):
+    """E r^4 / (E r^2)^2: normal (c + 2) / c, uniform in a ball (c + 2)^2 / (c (c + 4))."""
+    r = normal(400, codim).norm(dim=1)
+    filled = uniform(400, seed=1) ** (1 / codim)
+    assert thins_out(r.square(), codim) and not thins_out(filled.square(), codim)
+
+
+@pytest.mark.nightly
+def test_a_noisy_knot_is_a_curve():
+    """Noise of 0.03 beside a reach of 0.25: no heat kernel, no solid tube, and nearer than the samples by far."""
+    x = trefoil(2000)
+    M, said = fitted(x + 0.03 * normal(2000, 3, seed=1))
+    off = torch.cdist(M.project(trefoil(300, seed=2)), trefoil(20_000, seed=3)).amin(1)
+    assert M.info["dimension"] == 1 and not said and float(off.square().mean()) < 2 * 0.03**2 / 10
+
+
+@pytest.mark.nightly
+def test_a_noisy_half_sphere_is_a_surface():
+    x = normalize(normal(2000, 3), dim=1)
+    x = torch.cat([x[:, :2], x[:, 2:].abs()], 1)
+    M, said = fitted(x + 0.03 * normal(2000, 3, seed=1), support="sampled")
+    assert M.info["dimension"] == 2 and not said and float((M.project(x) - x).square().sum(1).mean()) < 0.03**2 / 4
 
 
 @pytest.mark.nightly

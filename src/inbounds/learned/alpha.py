@@ -19,14 +19,14 @@ MOST = 20_000  # samples whose triangulation is looked at
 
 
 class AlphaShape(Polyhedral):
-    """The union of the Delaunay simplices of samples in R^2 or R^3 whose circumscribed balls are no emptier than chance leaves them.
+    """The union of the Delaunay simplices of samples in R^2 or R^3 whose circumscribed balls are no emptier than by chance.
 
     Around N uniform samples, the number that a circumscribed ball should have held is a Gamma(d) variable. A ball is too large if
     it is above the bound that all balls of a full region keep with a probability of 95 %, times stretch^d; the density is that
-    of the corners' tenth neighbours, by their median: an outlier's own are far away. So holes and bays open up as soon as they are wider than the gaps of chance, and the
-    boundary comes nearer to the true one as the samples become more.
+    of the corners' tenth neighbours, by their median: an outlier's own are far away. So holes and bays open up as soon as they
+    are wider than the gaps of chance, and the boundary comes nearer to the true one as the samples become more.
 
-    facets (F, d, d) and normals (F, d): the boundary, its corners counterclockwise seen from outside. samples: some of the inside.
+    facets (F, d, d) and normals (F, d): the boundary, corners counterclockwise seen from outside. samples: some of the inside.
     """
 
     method = "alpha"

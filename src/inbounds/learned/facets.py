@@ -1,4 +1,4 @@
-"""`Polyhedral`: regions of the plane and of space that are bounded by segments or triangles, and the way to the nearest of these."""
+"""`Polyhedral`: regions of the plane and of space that are bounded by segments or triangles, and their nearest points."""
 
 from __future__ import annotations
 

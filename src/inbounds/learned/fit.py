@@ -31,8 +31,9 @@ def fit(samples, method: str = "auto", support: str = "closure", generator: torc
     """The set that samples (N, *shape) were drawn from, N from 20 to a million, with noise and outliers.
 
     method: "algebraic" (polynomial equations and inequalities), "local" (moving least squares), "heat" (heat-kernel mean), "hull"
-    (the convex hull, in two or three dimensions), "alpha" (a region that need not be convex, in two or three dimensions), "flow" (flow matching as in the paper; minutes), "flow-own-time" (the same,
-    each point from its own time), or "auto": the first five, whichever suits held-out samples best.
+    (the convex hull) and "alpha" (a region that need not be convex), both in two or three dimensions, "flow" (flow matching as in
+    the paper; minutes), "flow-own-time" (the same, each point from its own time), or "auto": the first five, whichever suits
+    held-out samples best.
     support: where equations are found, "closure" is all that satisfies them, "sampled" the part that samples came from.
 
     `M.report()` says what was found and how far it can be trusted. A `FitWarning` says where it should not be relied on.

@@ -108,7 +108,7 @@ def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
     if not trial.chosen.region:
         found.append(past_the_samples(M))
     elif M.info["title"] != "everything":
-        found.append(hole(M, data))
+        found += [hole(M, data), short(trial)]
     if trial.chosen.region and M.info["close_calls"]:
         found.append(
             f"A region was chosen, but a set without volume is nearly as good ({M.info['close_calls'][0]}). Give more samples, "
@@ -186,6 +186,17 @@ def past_the_samples(M: LearnedSet) -> str:
     return (
         f"The set goes on where there are no samples: {share:.0%} of displaced samples (by {LAW:g} of its size) are projected to "
         f"points farther from every sample than the samples are from each other. If it should end there, write support='sampled'."
+    )
+
+
+def short(trial: Trial) -> str:
+    """An alpha shape that ends before the true region does, as far as held-out samples tell."""
+    share = float(trial.chosen.missed_samples(trial).mean())
+    if trial.chosen.method != "alpha" or share <= rules.SHORT:
+        return ""
+    return (
+        f"The region falls short of the true one: about {share:.0%} of new samples lie outside of it, and points near its rim "
+        f"are moved though they need not be. Give more samples."
     )
 
 

@@ -23,6 +23,11 @@ FEW_DROPPED: share of outliers above which a test is not believed. MOST_DROPPED:
   real outliers stay; doubled, parts of the set are lost.
 CROWDED: how much emptier than chance a ball must be to be a hole (log of the odds). Halved, chance makes holes; doubled, holes
   are missed.
+LEVEL: probability with which chance alone may open a hole in an alpha shape. Halved or doubled, its balls change by 3 %.
+LOUD: noise, in displacements, above which the lowest risk decides and not the nearness to samples. Halved, clean fits of high
+  degree lose to simple ones; doubled, sets that follow the noise win.
+CROWDING: spacing of isolated samples, of that of points anywhere, below which they are a part of a region. Halved, such parts are
+  lost; doubled, outliers are kept.
 QUARTER: noise, of the reach, above which the answer is doubtful. Halved, good fits are doubted; doubled, bad ones are not.
 BEYOND: share of projections far from all samples that is worth a warning. Halved, chance is; doubled, spurious parts are not.
 
@@ -62,6 +67,7 @@ LOW = 3  # dimensions: in more, empty balls tell nothing
 LEVEL = 0.05  # of a test by chance
 QUARTER = 0.25
 BEYOND = 0.05
+SHORT = 0.05  # share of held-out samples outside of an alpha shape that is worth a warning
 FEWEST_EACH = 10  # samples for every dimension and one more
 ROUND = 1e-7  # of the size: held-out samples that are nearer satisfy equations exactly
 TOUCH = 1e-9  # of the size: nearer is equal
@@ -92,19 +98,19 @@ def beats_region(trial: Trial, curve: Candidate, region: Candidate) -> bool:
         return True
     small = curve.noise(trial) <= NOISY * trial.data.unit / math.sqrt(trial.n)
     thin = trial.thickness(curve) < curve.dim + GAIN
-    return curve.dim == trial.dim < trial.n and small and thin and thins_out(trial, curve)
+    if curve.rest is None or not curve.dim == trial.dim < trial.n:
+        return False
+    return small and thin and thins_out(curve.rest, trial.n - curve.dim)
 
 
-def thins_out(trial: Trial, curve: Candidate) -> bool:
-    """Whether the held-out samples leave a thin set as normal noise does, and do not fill a layer around it up to its rim.
+def thins_out(squares: Tensor, codim: int) -> bool:
+    """Whether samples leave a thin set as normal noise does, and do not fill a layer around it up to its rim.
 
-    E r^4 / (E r^2)^2 of the distance r is (c + 2) / c for normal noise in codimension c, and (c + 2) / (c + 4) of that for a
-    ball that is filled evenly: 3 and 1.8 in codimension 1. The line between is the geometric mean of the two.
+    E r^4 / (E r^2)^2 of their distances r is (c + 2) / c for normal noise in codimension c, and (c + 2) / (c + 4) of that for
+    a ball that is filled evenly: 3 and 1.8 in codimension 1. The line between is the geometric mean of the two.
     """
-    assert curve.rest is not None
-    c, square = max(trial.n - curve.dim, 1), curve.rest
-    fourth = float(square.square().mean() / square.mean().square().clamp(min=1e-300))
-    return fourth > (c + 2) / c * math.sqrt((c + 2) / (c + 4))
+    fourth = float(squares.square().mean() / squares.mean().square().clamp(min=1e-300))
+    return fourth > (codim + 2) / codim * math.sqrt((codim + 2) / (codim + 4))
 
 
 def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
