@@ -15,7 +15,7 @@ from .newton import STEPS, complementary, newton
 from .pivoting import chosen
 from .quadratic import steps_to_nearest
 
-RESCUES = 8  # random starts for the rows that have no answer yet, whatever the user asked for
+RESCUES = 8  # random starts for the rows that have no answer, or a late one, whatever the user asked for
 FIRST = 25  # careful steps of the first attempt
 FAR = 1e6  # an x with larger entries is moved nearer along its ray
 NEAR = 1e2  # to this distance, in sizes of the answer
@@ -149,15 +149,20 @@ def descend(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STE
 
 
 def search(x: Tensor, constraints: Constraints, restarts: int) -> Ends:
-    """Newton's method from x; where it fails, from a feasible point; then from random ones."""
+    """Newton's method from x; where it fails, from a feasible point; then from random ones.
+
+    A row that used up all its steps has left the surroundings of x: what it found then is often not the nearest point. It gets
+    the same random starts as one that found nothing.
+    """
     start, jet = begin(x, constraints)
     ends = descend(x, constraints, start, FIRST, jet)
+    hard = (ends.error > GOOD) | (ends.steps >= FIRST)
     bad = (ends.error > GOOD).nonzero()[:, 0]
     if len(bad):
         better(ends, attempt(x[bad], start[bad], constraints.restricted(bad)), x, bad)
     noise = torch.randn(max(restarts, RESCUES), x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x)
     scatter(ends, x, constraints, torch.arange(len(x), device=x.device), noise[:restarts])
-    scatter(ends, x, constraints, (ends.error > GOOD).nonzero()[:, 0], noise[restarts:])
+    scatter(ends, x, constraints, hard.nonzero()[:, 0], noise[restarts:])
     return ends
 
 

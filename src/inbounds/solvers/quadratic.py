@@ -37,7 +37,8 @@ class Course:
 
     def of(self, at: Tensor) -> Course:
         """Some of the rows."""
-        return Course(*(t.index_select(0, at) for t in (self.rows, self.x, self.y, self.m, self.fresh)), self.jet.of(at))
+        rows, x, y, m, fresh = (t.index_select(0, at) for t in (self.rows, self.x, self.y, self.m, self.fresh))
+        return Course(rows, x, y, m, fresh, self.jet.of(at))
 
 
 @dataclass(frozen=True)
