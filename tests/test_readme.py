@@ -27,7 +27,7 @@ CASES = {
     "simplex in R^10": "Simplex(10) project",
     "8-layer IAA on SO(3)": "8-layer IAA on SO(3)",
 }
-# a clamp is no projection that checks anything, our own formula is no peer, quaternions are other numbers, and eager peers have rows of their own
+# a clamp checks nothing, our own formula is no peer, quaternions are other numbers, and eager peers have rows of their own
 NO_PEERS = ("torch.clamp", "quaternion", "without checks", ", eager")
 
 
