@@ -106,6 +106,12 @@ def test_singular_starts_and_far_points(M):
         assert s.ok.all() and M.contains(s.point).all()
 
 
+def test_a_row_does_not_depend_on_a_singular_row_beside_it():
+    x = 1.5 * draw(8, 3, seed=6)
+    both = CLOSED[0][1].project(torch.cat([x, torch.zeros(1, 3, dtype=x.dtype)]))
+    assert (both[:-1] == CLOSED[0][1].project(x)).all()
+
+
 def test_functions_that_are_nan_somewhere():
     """log(p_0 p_1) = 0 is a hyperbola; off the two quadrants the function is NaN."""
     M = ib.Implicit(2, eq=lambda p: (p[0] * p[1]).log(), on_fail="best")

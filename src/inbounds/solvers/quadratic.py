@@ -176,10 +176,10 @@ def next_step(w: Course, q: Model, first: bool) -> Step:
         return plain
     some = len(at) < len(w.x)
     part, reach = (q.of(at), far[at]) if some else (q, far)
-    if first:
-        d, m = along_a_normal(part)
-    else:
-        d, m = (plain.move[at], plain.m[at]) if some else (plain.move, plain.m)
+    d, m = (plain.move[at], plain.m[at]) if some else (plain.move, plain.m)
+    if first:  # rows that start elsewhere than at x begin with a step of Newton's method, whoever is beside them
+        here, (guess, push) = (part.away == 0).all(1, keepdim=True), along_a_normal(part)
+        d, m = torch.where(here, guess, d), torch.where(here, push, m)
     d, m, good = solved(part, d, m, reach)
     take = at[good]
     if len(take) == len(plain.move):
@@ -204,7 +204,7 @@ def steps_to_nearest(x: Tensor, constraints: Constraints, start: Tensor, jet: Je
     w = set_out(x, constraints, start, jet)
     out = Ends.nowhere(w.y, w.jet)
     for turn in range(STEPS + 1):
-        step = next_step(w, model_of(w, p), turn == 0 and start is x)
+        step = next_step(w, model_of(w, p), turn == 0)
         arrived = (step.error <= DONE) & step.sound
         out.steps[w.rows] = turn
         y, m = w.y + step.move, step.m
