@@ -116,9 +116,7 @@ CASES = [
         r"field as an nn\.Module \(a bare function would train nothing\), got function",
         lambda: ib.ProjectedODE(lambda x: x, ib.Ball(2)),
     ),
-    wrong(
-        ValueError, r"among euler, heun, rk4, dopri5, got 'rk5'", lambda: ib.ProjectedODE(net, ib.Ball(3), method="rk5")
-    ),
+    wrong(ValueError, r"among euler, heun, rk4, dopri5, got 'rk5'", lambda: ib.ProjectedODE(net, ib.Ball(3), method="rk5")),
     wrong(ValueError, r"steps >= 1, got 0", lambda: ib.ProjectedODE(net, ib.Ball(3), steps=0)),
     wrong(
         ValueError,
