@@ -315,4 +315,4 @@ def _has_gradient(motion: Motion, x: Tensor) -> bool:
 
 def _has_values(x: Tensor) -> bool:
     """Whether the numbers of x can be looked at: not in a compiled or exported graph, nor under vmap."""
-    return not (torch.compiler.is_compiling() or x.is_meta or torch._C._functorch.is_batchedtensor(x))
+    return not (torch.compiler.is_compiling() or x.is_meta or torch._C._functorch.is_batchedtensor(x))  # pyright: ignore[reportAttributeAccessIssue]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..sets import Implicit
 from ..sets.solved import SolvedSet
 from ..solvers import Solution
-from ..solvers.newton import Constraints, lengths
+from ..solvers.jets import Constraints, Jet, lengths
 
 
 class Curves(ABC):
@@ -46,14 +46,24 @@ class Analytic(Constraints):
         H = None if l is None else self.curves.curvature(point, self.N, l)
         return self.curves.values(point), self.curves.slopes(point, self.N), H
 
-    def scaled(self, y: Tensor, rows: Tensor, m: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def restricted(self, rows: Tensor) -> Analytic:
+        return analytic(self.curves, self.start.index_select(0, rows), self.N)
+
+    def jet(self, y: Tensor, rows: Tensor, m: Tensor | None, scale: Tensor | None) -> Jet:
         point = self._at(y, rows)
         J = self.curves.slopes(point, self.N)
-        scale = torch.maximum(scale, lengths(J))
-        return self.curves.values(point), J, self.curves.curvature(point, self.N, m / scale), scale
+        size = lengths(J).clamp(min=1e-12)
+        scale = size if scale is None else torch.maximum(scale, size)
+        H = y.new_zeros(*y.shape, y.shape[1]) if m is None else self.curves.curvature(point, self.N, m / scale)
+        return Jet(self.curves.values(point), J, scale, H, None, slice(0, J.shape[1]))
 
     def _at(self, t: Tensor, rows: Tensor) -> Tensor:
         return self.start.index_select(0, rows) + t @ self.N.mT
+
+
+def analytic(curves: Curves, start: Tensor, N: Tensor) -> Analytic:
+    """The constraints curves(start + N t) <= 0 on t, a start for every row."""
+    return Analytic(lambda t, rows: [curves.values(start[rows] + t @ N.mT)], 0, curves, start, N)
 
 
 class Inner(Implicit):
@@ -65,8 +75,7 @@ class Inner(Implicit):
 
     def _constraints(self, context: Tensor | None) -> Constraints:
         assert context is not None
-        start = context.detach()
-        return Analytic(lambda t, rows: self.curves.values(start[rows] + t @ self.N.mT), 0, self.curves, start, self.N)
+        return analytic(self.curves, context.detach(), self.N)
 
 
 class Planes(nn.Module):
