@@ -15,16 +15,16 @@ class Dispatch(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.spare = nn.Parameter(torch.tensor(0.0))  # learnable reserve on every limit
+        self.spare = nn.Parameter(torch.tensor(-2.0))  # learnable reserve on every limit: softplus keeps it above 0
 
     def forward(self, z):
         share = torch.stack([torch.sigmoid(z[..., :GENERATORS]), 1 - torch.sigmoid(z[..., :GENERATORS])], -2)
-        available = 1.0 + 0.5 * torch.tanh(z[..., :GENERATORS]) + self.spare
+        available = 1.0 + 0.5 * torch.tanh(z[..., :GENERATORS]) + nn.functional.softplus(self.spare)
         demand = 0.4 * (share * available[..., None, :]).sum(-1) * (1 + 0.2 * torch.tanh(z[..., GENERATORS:]))
         return ib.Polytope(E=share, f=demand, low=torch.zeros_like(available), high=available)
 
 
-def main(steps: int = 60):
+def main(steps: int = 30):
     torch.manual_seed(0)
     M = ib.Depends(Dispatch())
     net = ib.FAA(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, GENERATORS)), ib.Projection(M))
@@ -32,7 +32,8 @@ def main(steps: int = 60):
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     costs = []
     for _ in range(steps):
-        cost = (net(z) * price + 0.2 * net(z).square()).sum(-1).mean()
+        x = net(z)
+        cost = (x * price + 0.2 * x.square()).sum(-1).mean()
         optimizer.zero_grad()
         cost.backward()
         optimizer.step()

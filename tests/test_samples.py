@@ -183,7 +183,7 @@ WITHIN = {
     "frame with nan": (swap("frame", lambda t: t * math.nan), "frame"),
     "frame of whole numbers": (swap("frame", lambda t: t.long()), "frame"),
     "no frame": (lambda header, tensors: tensors.pop("frame") is None or None, "frame"),
-    "cut facets": (swap("inner.facets", lambda t: t[1:]), "facets"),
+    "cut facets": (swap("inner.facets", lambda t: t[1:]), "facets|normals"),
     "no facets": (lambda header, tensors: tensors.pop("inner.facets") is None or None, "facets"),
 }
 ALGEBRAIC = {

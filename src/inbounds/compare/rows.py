@@ -165,7 +165,7 @@ USUAL = ("qp", "sine", "dispatch", "control")  # a projection on curved sets tak
 
 
 SOLVED = {"qp": 1_000, "dispatch": 200, "control": 200}  # test inputs that are solved
-MANY = 100
+MANY = 100  # the same for all others
 
 
 def solved(tasks: list[str], rows: int | None) -> dict[str, int]:
