@@ -28,4 +28,4 @@ def test_a_notebook_runs(file, tmp_path, monkeypatch):
     assert not any(cell.get("outputs") for cell in book.cells), "clear the outputs before you commit"
     NotebookClient(book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     pictures = [o for cell in book.cells for o in cell.get("outputs", []) if "<svg" in o.get("data", {}).get("text/html", "")]
-    assert len(pictures) == (2 if file.stem == "tour" else 0)
+    assert len(pictures) == {"tour": 3, "learned_sets": 1}[file.stem]  # sets and paths that show themselves
