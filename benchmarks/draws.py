@@ -14,6 +14,7 @@ import datetime
 import json
 import os
 import statistics
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,7 +107,9 @@ def main() -> None:
             f"{said}: loss {found[-1]['loss']:.2e} ({min(losses):.1e} to {max(losses):.1e}), published {published:.1e}",
             flush=True,
         )
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
     about = {
+        "commit": head.stdout.strip(),
         "command": f"python benchmarks/draws.py --epochs {args.epochs}",
         "date": datetime.date.today().isoformat(),
         "machine": f"{os.cpu_count()} cores, one thread, torch {torch.__version__.split('+')[0]}",
