@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,16 +84,6 @@ class AlphaShape(Polyhedral):
     # --- to disk and back --------------------------------------------------------------------------------
     def tensors(self) -> dict[str, Tensor]:
         return {k: getattr(self, k) for k in ("facets", "normals", "samples")}
-
-    def spec(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_parts(cls, tensors, spec):
-        return cls(**tensors, **spec)
-
-    def extra_repr(self):
-        return f"{self.shape[0]}, facets={len(self.facets)}"
 
 
 def most_held(d: int, balls: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -95,6 +96,17 @@ class Polyhedral(LearnedSet):
         """
         step = math.sqrt(torch.finfo(x.dtype).eps) * self.size
         return torch.func.jvp(self._project, (x.detach() + step * unit(v.detach()),), (v,))[1]
+
+    # --- to disk and back; `tensors` are those of the constructor ---------------------------------------
+    def spec(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_parts(cls, tensors, spec):
+        return cls(**tensors, **spec)
+
+    def extra_repr(self):
+        return f"{self.shape[0]}, facets={len(self.facets)}"
 
 
 def foot(y: Tensor, corners: Tensor, normal: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,16 +71,6 @@ class Hull(Polyhedral):
     # --- to disk and back --------------------------------------------------------------------------------
     def tensors(self) -> dict[str, Tensor]:
         return {k: getattr(self, k) for k in ("facets", "normals", "offsets")}
-
-    def spec(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_parts(cls, tensors, spec):
-        return cls(**tensors, **spec)
-
-    def extra_repr(self):
-        return f"{self.shape[0]}, facets={len(self.facets)}"
 
 
 def checked(samples: Tensor, name: str = "Hull") -> Tensor:
