@@ -53,6 +53,11 @@ def less_product(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     return a - b * c if torch.compiler.is_compiling() else torch.addcmul(a, b, c, value=-1)
 
 
+def plus_multiple(a: Tensor, factor: float, b: Tensor) -> Tensor:
+    """a + factor b, for a number. For the two ways see `less_product`."""
+    return a + factor * b if torch.compiler.is_compiling() else torch.add(a, b, alpha=factor)
+
+
 def minor(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     """a b - c d."""
     return less_product(a * b, c, d)
@@ -70,7 +75,7 @@ def axpy(y: Components, *terms: tuple[Tensor | float, Components]) -> list[Tenso
         if isinstance(a, Tensor):
             out = [torch.addcmul(o, a, e) for o, e in zip(out, x, strict=True)]
         else:
-            out = [o + a * e for o, e in zip(out, x, strict=True)]
+            out = [plus_multiple(o, a, e) for o, e in zip(out, x, strict=True)]
     return out
 
 
@@ -85,13 +90,15 @@ def transpose_times(a: Components, b: Components, i: int, j: int) -> Tensor:
     return dot(a[i::3], b[j::3])
 
 
+def plus_cross(total: Components, x: Components, y: Components) -> list[Tensor]:
+    """total + x cross y."""
+    turns = zip(total, (1, 2, 0), (2, 0, 1), strict=True)
+    return [less_product(torch.addcmul(t, x[i], y[j]), x[j], y[i]) for t, i, j in turns]
+
+
 def skew_part(r: Components, g: Components) -> list[Tensor]:
-    """vee(R^T G - G^T R) of 3x3 matrices: the axial vector of twice the skew part of R^T G."""
-
-    def entry(i, j):
-        return transpose_times(r, g, i, j) - transpose_times(r, g, j, i)
-
-    return [entry(2, 1), entry(0, 2), entry(1, 0)]
+    """vee(R^T G - G^T R) of 3x3 matrices: the sum of the cross products of the rows of G with those of R."""
+    return plus_cross(plus_cross(cross(g[0:3], r[0:3]), g[3:6], r[3:6]), g[6:9], r[6:9])
 
 
 def times_hat(r: Components, z: Components) -> list[Tensor]:

@@ -26,10 +26,10 @@ def parts(m: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     return [*c[0:3], *c[4:7], *c[8:11]], [c[3], c[7], c[11]]
 
 
-def twist_gradient(w: Components, v: Components, g: Components, quadratic: Tensor, slope: Tensor) -> list[Tensor]:
+def twist_gradient(w: Components, v: Components, g: Components, s: Tensor, quadratic: Tensor, slope: Tensor) -> list[Tensor]:
     """d/dw of q(s) g.(w x (w x v)) with q' = slope: w x (w x v) = w (w.v) - s v, s = |w|^2."""
     wv, gv, gw = dot(w, v), dot(g, v), dot(g, w)
-    along = 2 * (slope * (gw * wv - dot(w, w) * gv) - quadratic * gv)
+    along = 2 * (slope * (gw * wv - s * gv) - quadratic * gv)
     return axpy([along * e for e in w], (quadratic * wv, g), (quadratic * gw, v))
 
 
@@ -44,11 +44,12 @@ def _exp_vjp(x: Tensor, m: Tensor, g: Tensor) -> Tensor:
     c = components(x, 1)
     w, v = c[:3], c[3:]
     (r, _), (gr, gt) = parts(m), parts(g)
-    _, _, c2, c3, c4, c5 = stumpff(dot(w, w), 5)
+    s = dot(w, w)
+    _, _, c2, c3, c4, c5 = stumpff(s, 5)
     vg = cross(v, gt)
-    from_rotation = exp_vjp(w, r, gr)
+    from_rotation = exp_vjp(w, r, gr, c2, c3)
     linear = axpy([c2 * e for e in vg], (2 * (c4 - 0.5 * c3) * dot(w, vg), w))  # of c2 g.(w x v), c2' = c4 - c3/2
-    quadratic = twist_gradient(w, v, gt, c3, 0.5 * (3 * c5 - c4))
+    quadratic = twist_gradient(w, v, gt, s, c3, 0.5 * (3 * c5 - c4))
     gw = [a + b + c for a, b, c in zip(from_rotation, linear, quadratic, strict=True)]
     return vector([*gw, *jacobian_times(w, gt, -c2, c3)])
 
@@ -89,9 +90,10 @@ def _log_vjp(m: Tensor, out: Tensor, g: Tensor) -> Tensor:
     r, t = parts(m)
     w, gc = components(out, 1)[:3], components(g, 1)
     gw, gv = gc[:3], gc[3:]
-    d, slope = _slope(dot(w, w))
-    total = axpy(twist_gradient(w, t, gv, d, slope), (1.0, gw), (-0.5, cross(t, gv)))
-    gr, gt = log_vjp(w, r, total), jacobian_times(w, gv, 0.5, d)
+    s = dot(w, w)
+    d, slope = _slope(s)
+    total = axpy(twist_gradient(w, t, gv, s, d, slope), (1.0, gw), (-0.5, cross(t, gv)))
+    gr, gt = log_vjp(w, r, total, d), jacobian_times(w, gv, 0.5, d)
     return pose(gr, gt, 0.0)
 
 

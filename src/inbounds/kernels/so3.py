@@ -37,9 +37,9 @@ def jacobian_coefficients(s: Tensor) -> list[Tensor]:
     return [0.5 * (torch.sin(half) / half).square(), (1 - torch.sin(t) / t) / s]
 
 
-def exp_vjp(w: Components, r: Components, g: Components) -> list[Tensor]:
+def exp_vjp(w: Components, r: Components, g: Components, c2: Tensor, c3: Tensor) -> list[Tensor]:
     """J^T vee(R^T G - G^T R)."""
-    return jacobian_times(w, skew_part(r, g), *jacobian_coefficients(dot(w, w)))
+    return jacobian_times(w, skew_part(r, g), c2, c3)
 
 
 def rotation_vector(r: Components) -> list[Tensor]:
@@ -60,9 +60,9 @@ def inverse_jacobian(s: Tensor) -> Tensor:
     return (c3 - 2 * c4) / (2 * c2)
 
 
-def log_vjp(w: Components, r: Components, g: Components) -> list[Tensor]:
-    """Gradient of log, tangent to SO(3) at R: R hat(J^{-T} g) / 2."""
-    pulled = jacobian_times(w, g, -0.5, inverse_jacobian(dot(w, w)))
+def log_vjp(w: Components, r: Components, g: Components, d: Tensor) -> list[Tensor]:
+    """Gradient of log, tangent to SO(3) at R: R hat(J^{-T} g) / 2, with d of `inverse_jacobian`."""
+    pulled = jacobian_times(w, g, -0.5, d)
     return times_hat(r, [0.5 * e for e in pulled])
 
 
@@ -71,7 +71,8 @@ def _exp(w: Tensor) -> Tensor:
 
 
 def _exp_vjp(w: Tensor, r: Tensor, g: Tensor) -> Tensor:
-    return vector(exp_vjp(components(w, 1), components(r), components(g)))
+    axis = components(w, 1)
+    return vector(exp_vjp(axis, components(r), components(g), *jacobian_coefficients(dot(axis, axis))))
 
 
 def _exp_jvp(w: Tensor, r: Tensor, t: Tensor) -> Tensor:
@@ -85,7 +86,8 @@ def _log(r: Tensor) -> Tensor:
 
 
 def _log_vjp(r: Tensor, w: Tensor, g: Tensor) -> Tensor:
-    return matrix(log_vjp(components(w, 1), components(r), components(g, 1)), 3, 3)
+    axis = components(w, 1)
+    return matrix(log_vjp(axis, components(r), components(g, 1), inverse_jacobian(dot(axis, axis))), 3, 3)
 
 
 def _log_jvp(r: Tensor, w: Tensor, t: Tensor) -> Tensor:

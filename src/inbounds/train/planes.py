@@ -240,12 +240,13 @@ def _screw_slope(h: Tensor, c: Tensor, y: Tensor, g: Tensor) -> tuple[Tensor, Te
     twist = _split(c)
     w, v = twist[:3], twist[3:]
     (R, t), (Y, _), (gr, gt) = _parts(h), _parts(y), _parts(g)
-    _, _, c2, c3, c4, c5 = stumpff(dot(w, w), 5)
+    s = dot(w, w)
+    _, _, c2, c3, c4, c5 = stumpff(s, 5)
     r, spin = exponential(w), _spin(Y, gr)
     whole = [a + b for a, b in zip(spin, cross(_vector(r, t), gt), strict=True)]
     vg = cross(v, gt)
     linear = axpy([c2 * e for e in vg], (2 * (c4 - 0.5 * c3) * dot(w, vg), w))  # of c2 g.(w x v), c2' = c4 - c3/2
-    quadratic = twist_gradient(w, v, gt, c3, 0.5 * (3 * c5 - c4))
+    quadratic = twist_gradient(w, v, gt, s, c3, 0.5 * (3 * c5 - c4))
     gw = [a + b + d for a, b, d in zip(jacobian_times(w, whole, -c2, c3), linear, quadratic, strict=True)]
     gh = _joined(_half_hat_times(r, spin, R), _transposed_vector(r, gt), 0.0)
     return gh, torch.stack([*gw, *jacobian_times(w, gt, -c2, c3)], 1)
