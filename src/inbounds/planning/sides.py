@@ -192,8 +192,9 @@ class Around:
             if not len(live):
                 break
         found = torch.stack(points, 1)
-        if bool(astray.any()):  # detours are cut short
-            found[astray] = padded(over_own_points(true[astray], found[astray]), found.shape[1])
+        detours = (astray & reached).nonzero()[:, 0]
+        if len(detours):  # they are cut short
+            found[detours] = padded(over_own_points(true[detours], found[detours]), found.shape[1])
         path = rescue(Path.of(self.world, found, reached), self.world, x, y, self.fallback)
         lost = (~path.certified & ((door != start) | (gate != y)).any(1)).nonzero()[:, 0]
         if self.fallback is None or not len(lost):
