@@ -258,3 +258,52 @@ def test_the_picture_shows_the_floors():
     lines = PAGE.read_text().split("```")[1].strip("\n").splitlines()
     shown = [set(re.findall(r"[a-z_]+", line[:70])) for line in lines]
     assert [rooms for rooms in shown if rooms] == [set(floor) for floor in reversed(FLOORS)]
+
+
+# --- docs/devices.md -----------------------------------------------------------------------------------------------
+# functions that look at values wherever these are, and the words of the page that say so
+WAITING = {
+    "_validate|_constant|_require|__init__|_check|got|joined|functions": "constructors of sets",
+    "require_finite": "at their entry",
+    "_disjoint": "learnable obstacles",
+    "_project|_complaint|nearest_on_planes": "a solver projects on",
+    "sample_free|hit_and_run": "`M.sample`",
+    "reach|closest_pair": "`M.reach`",
+    "_keep": "`FAA(net, step, base=point)`",
+    "shown|sized|__repr__": "printing",
+    "choose|compacted|adaptive|require_arrival|_allowed|_require_order": "`ProjectedODE` with an adaptive method",
+}
+ON_CPU = {"_longest"}  # whose callers look at the device
+HOT = ("kernels", "sets", "core", "steps", "nets", "ode", "ray_scaling")
+
+
+def looks(node: ast.AST) -> bool:
+    """Whether this is a place where Python reads a tensor's values."""
+    if isinstance(node, ast.Call):
+        name = getattr(node.func, "attr", None)
+        made = getattr(node.func, "id", None) in ("bool", "float", "int") and node.args and not isinstance(node.args[0], ast.Constant)
+        return name in ("item", "tolist", "nonzero") or bool(made)
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        return any(getattr(getattr(n, "func", None), "attr", None) in ("any", "all") for n in ast.walk(node.test))
+    return False
+
+
+def waiting(tree: ast.Module) -> list[str]:
+    """The functions that look at values, and not on the CPU only."""
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and any(looks(m) for m in ast.walk(n))]
+    return [f.name for f in functions if not re.search(r"\.is_cpu|device\.type == 'cpu'", ast.unparse(f))]
+
+
+def test_every_place_where_a_gpu_would_wait_is_listed():
+    page = (ROOT.parents[1] / "docs" / "devices.md").read_text()
+    assert all(words in page for words in WAITING.values())
+    known = {name for names in WAITING for name in names.split("|")}
+    found = {name for file, tree in trees().items() if room_of(file) in HOT for name in waiting(tree)}
+    assert not found - known - ON_CPU, "Look on the CPU only, as `all_rows` does, or list the place in docs/devices.md."
+    assert not known - found
+
+
+def test_a_place_where_a_gpu_would_wait_is_found():
+    assert waiting(ast.parse("def f(x):\n    if x.any(): return 1\n")) == ["f"]
+    assert waiting(ast.parse("def f(x):\n    return x.sum().item()\n")) == ["f"]
+    assert waiting(ast.parse("def f(x):\n    return x.is_cpu and bool(x.all())\n")) == []

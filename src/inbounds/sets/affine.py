@@ -7,11 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import Manifold, Numbers, eager, sized, skin, working_dtype
+from ..core import Numbers, eager, sized, skin, working_dtype
 from ..kernels.vectors import norm
+from .flat import Flat
 
 
-class Affine(Manifold):
+class Affine(Flat):
     """{x in R^n : A x = b}, A of shape (*batch, m, n), b of shape (*batch, m). Redundant rows are welcome."""
 
     reach = math.inf
@@ -71,15 +72,6 @@ class Affine(Manifold):
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         return self._correct(v, 2, linear=True)
-
-    def _exp(self, x: Tensor, v: Tensor) -> Tensor:
-        return x + v
-
-    def _log(self, x: Tensor, y: Tensor) -> Tensor:
-        return y - x
-
-    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
-        return 0.0 * self._flat(v).sum(-1)
 
     def _refine(self, x: Tensor) -> Tensor:
         return self._correct(x, 1)

@@ -53,9 +53,7 @@ class Box(ConstraintSet):
         return x[..., :0], torch.cat([low - x, x - high], -1)
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
-        low, high = self._bounds(x)
-        v = torch.where(x <= low, v.clamp(min=0), v)
-        return torch.where(x >= high, v.clamp(max=0), v)
+        return not_outwards(x, v, *self._bounds(x))
 
     def _sample(
         self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device
@@ -87,3 +85,9 @@ def bounds_inwards(M: ConstraintSet, x: Tensor) -> tuple[Tensor, Tensor]:
         return torch.where(crossed, a.to(x.dtype), low), torch.where(crossed, b.to(x.dtype), high)
 
     return M._derived("bounds", x, ("low", "high"), compute)
+
+
+def not_outwards(x: Tensor, v: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """v on the tangent cone of a box at x: without the parts that point out through a wall."""
+    v = torch.where(x <= low, v.clamp(min=0), v)
+    return torch.where(x >= high, v.clamp(max=0), v)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core import ACTIVE, LANDING, ConstraintSet, Numbers, direction, eager, sized, skin
 from ..kernels.vectors import norm, unit
-from .box import bounds_inwards
+from .box import bounds_inwards, not_outwards
 from .free_space import FLOAT32, cheapest, closest_pair, cone_projection, distances, positive_root, sample_free
 
 
@@ -171,8 +171,7 @@ class BoxMinusBalls(ConstraintSet):
             return cone_projection(v.expand(*batch, 2), normals, torch.cat([at_wall, touching], -1))
         if c.shape[-2]:
             v = cone_projection(v, -u, touching)
-        v = torch.where(x <= low, v.clamp(min=0), v)
-        return torch.where(x >= high, v.clamp(max=0), v)
+        return not_outwards(x, v, low, high)
 
     def _sample(
         self, batch: tuple[int, ...], generator: torch.Generator | None, dtype: torch.dtype, device: torch.device

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ..core import LieGroup, check_size, working_dtype
+from .flat import Flat
 
 
-class Euclidean(LieGroup):
+class Euclidean(Flat, LieGroup):
     """Everything: all tensors of shape `shape`, a group under +. The reference case, and free channels in a Product."""
 
     reach = math.inf
@@ -32,15 +33,6 @@ class Euclidean(LieGroup):
 
     def _tangent(self, x: Tensor, v: Tensor) -> Tensor:
         return v + torch.zeros_like(x)
-
-    def _exp(self, x: Tensor, v: Tensor) -> Tensor:
-        return x + v
-
-    def _log(self, x: Tensor, y: Tensor) -> Tensor:
-        return y - x
-
-    def _log_volume(self, x: Tensor, v: Tensor) -> Tensor:
-        return 0.0 * self._flat(v).sum(-1)
 
     def _refine(self, x: Tensor) -> Tensor:
         return x
