@@ -19,8 +19,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 from test_readme import CASES, NO_PEERS, VIOLATIONS, few, stored  # noqa: E402
 
 from inbounds.paper.datasets import DATASETS  # noqa: E402
+from inbounds.paper.rows import ROWS  # noqa: E402
 from inbounds.paper.table import protocol_overview, read  # noqa: E402
 
+PROTOCOL = 80_000  # steps of the paper's protocol
+NAMES = {"so3": "SO(3)"}  # datasets that are not called by their keys
 Rewrite = Callable[[list[str]], list[str] | None]  # the cells of a row of a table; None: not of this table
 
 
@@ -98,6 +101,28 @@ def paper_table() -> str:
     return protocol_overview(read([f.read_text() for f in files]))
 
 
+def finished_cells() -> str:
+    """Every cell that has seen the whole protocol: ours / published."""
+    lines = ["| cell | loss | violation |", "|---|---|---|"]
+    stored = {d: ROOT / "results" / "paper" / f"{d}.json" for d in DATASETS}
+    for dataset, file in stored.items():
+        cells = json.loads(file.read_text())["cells"] if file.exists() else []
+        by_row = {cell["row"]: cell for cell in cells if cell["steps"] == PROTOCOL}
+        for row in (r for r in ROWS if r in by_row):
+            cell = by_row[row]
+            loss = f"{figures(cell['mse'])} / {figures(cell['published_mse'])}"
+            off = f"{figures(cell['violation_mean'])} / {figures(cell['published_distance'])}"
+            lines.append(f"| {NAMES.get(dataset, dataset)} {ROWS[row].title} | {loss} | {off} |")
+    return "\n".join(lines)
+
+
+def figures(v: float | None) -> str:
+    """As the tables of docs/paper.md write numbers; a dash where nothing was published."""
+    if v is None or v == 0:
+        return "-" if v is None else "0"
+    return f"{v:.1e}".replace("e-0", "e-") if v < 0.1 else f"{float(f'{v:.3g}'):g}"
+
+
 def main() -> None:
     readme, performance, paper = (ROOT / name for name in ("README.md", "docs/performance.md", "docs/paper.md"))
     readme.write_text(between(readme.read_text(), "peers", lambda t: rewritten(t, against_best)))
@@ -105,7 +130,8 @@ def main() -> None:
     for change in (against_all, violations, training):
         text = rewritten(text, change)
     performance.write_text(text)
-    paper.write_text(between(paper.read_text(), "table", lambda _: f"\n{paper_table().strip()}\n"))
+    text = between(paper.read_text(), "table", lambda _: f"\n{paper_table().strip()}\n")
+    paper.write_text(between(text, "cells", lambda _: f"\n{finished_cells()}\n"))
 
 
 if __name__ == "__main__":
