@@ -100,7 +100,7 @@ def test_a_second_derivative_raises_and_is_not_wrong():
 
 @pytest.mark.parametrize("size", [1e2, 1e4])
 def test_coordinates_that_are_centred_on_a_solution(size):
-    """A sphere of radius |c| around -c passes through 0, and x is above 0: the point is smaller than the rounding of the equation.
+    """A sphere of radius |c| around -c passes through 0, and x is above 0: the point is smaller than the equation is rounded.
 
     The judge is the closed form in extended precision; the bound is the rounding of p + c, two units for every step of the sum.
     """

@@ -39,7 +39,7 @@ def complementary(G: Tensor, r: Tensor, p: int) -> Tensor:
     inner, eye = number >= p, torch.eye(k, dtype=r.dtype, device=r.device)
     out, left = torch.zeros_like(r), None
     active = ~inner | (r > 0)
-    best, patience = torch.full_like(r[:, 0], k + 1), torch.full_like(r[:, 0], PATIENCE)
+    best, patience = r.new_full((len(r),), k + 1), r.new_full((len(r),), PATIENCE)
     for _ in range(TURNS * (k + 1)):
         both = active[:, :, None] & active[:, None, :]
         L = torch.linalg.cholesky_ex(torch.where(both, G, 0.0) + eye * (~active)[:, :, None])[0]
