@@ -18,6 +18,7 @@ from .linear import apply, length
 from .pivoting import chosen
 
 STEPS = 40  # at most; a row leaves when it has converged
+ENOUGH = 1e-4  # part of the drop that the slope promises which a step must reach: Armijo's rule with its usual constant
 HALVINGS = 8  # of a step that does not help, before it counts as failed
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
 PATIENCE = 5  # turns of block pivoting without progress before single pivots; 3 to 10 in the literature, with little difference
@@ -234,7 +235,7 @@ def go(w: Walk, constraints: Constraints, d: Tensor, new: Tensor) -> None:
     assert H is not None
     value = 0.5 * (z - w.x).square().sum(1) + w.price * violated(c / w.scale, p)
     error = conditions(w.x, z, c, J, l, w.scale, p)[0] / size_of(w)
-    good = ((value <= merit + 1e-4 * drop) | (error <= 0.9 * w.error)) & torch.isfinite(value) & usable(J, H)
+    good = ((value <= merit + ENOUGH * drop) | (error <= 0.9 * w.error)) & torch.isfinite(value) & usable(J, H)
     lost = (~good).nonzero()[:, 0]
     if len(lost):
         found, share = halved(w, d, merit, drop, constraints, lost)
@@ -261,17 +262,16 @@ def accept(w: Walk, good: Tensor, z: Tensor, l: Tensor, c: Tensor, J: Tensor, H:
 
 
 def halved(w: Walk, d: Tensor, merit: Tensor, drop: Tensor, constraints: Constraints, lost: Tensor) -> tuple[Tensor, Tensor]:
-    """Which of the rows `lost` lower the merit after halving their step, and the share of the step: (len(lost),)."""
-    found, share = torch.zeros(len(lost), dtype=torch.bool, device=lost.device), merit.new_ones(len(lost))
-    left = torch.arange(len(lost), device=lost.device)
-    for turn in range(1, HALVINGS + 1):
-        at, t = lost[left], 0.5**turn
-        z = w.y[at] + t * d[at]
-        u = constraints.value(z, w.rows[at]) / w.scale[at]
-        value = 0.5 * (z - w.x[at]).square().sum(1) + w.price[at] * violated(u, constraints.equalities)
-        good = (value <= merit[at] + 1e-4 * t * drop[at]) & (value < merit[at])
-        found[left[good]], share[left[good]] = True, t
-        left = left[~good]
-        if not len(left):
-            break
-    return found, share
+    """Which of the rows `lost` lower the merit after halving their step, and the share of the step: (len(lost),).
+
+    All shares are tried in one call: for the few rows that are lost, a call costs more than its rows.
+    """
+    share = 0.5 ** torch.arange(1, HALVINGS + 1, dtype=d.dtype, device=d.device)
+    at = lost.repeat_interleave(HALVINGS)
+    t = share.repeat(len(lost))
+    z = w.y[at] + t[:, None] * d[at]
+    u = constraints.value(z, w.rows[at]) / w.scale[at]
+    value = 0.5 * (z - w.x[at]).square().sum(1) + w.price[at] * violated(u, constraints.equalities)
+    good = (value <= merit[at] + ENOUGH * t * drop[at]) & (value < merit[at])
+    good = good.view(len(lost), HALVINGS)
+    return good.any(1), share[good.to(torch.int8).argmax(1)]

@@ -20,7 +20,7 @@ from .newton import DONE, first_multipliers
 from .pivoting import chosen
 
 STEPS = 10  # at most
-INNER = 10  # steps of Newton's method on a quadratic model, at most
+INNER = 14  # steps of Newton's method on a quadratic model, at most: one is a fifth of a look at the functions; 10 left rows over
 SOLVED = 1e-13  # error of the conditions of a model, relative to |x| + |y|, at which it counts as solved
 STIFF = 1e6  # weight of the constraints in a step
 
