@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -95,6 +96,37 @@ def test_a_second_derivative_raises_and_is_not_wrong():
     with pytest.raises(RuntimeError, match="no second derivative"):
         torch.autograd.grad(CLOSED[0][1].project(x).sum(), x, create_graph=True)
     torch.autograd.grad(CLOSED[0][1].project(x).sum(), x)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e4])
+def test_coordinates_that_are_centred_on_a_solution(size):
+    """A sphere of radius |c| around -c passes through 0, and x is above 0: the point is smaller than the equation is rounded.
+
+    The judge is the closed form in extended precision; the bound is the rounding of p + c, two units for every step of the sum.
+    """
+    c = draw(3, seed=7)
+    c = size * c / c.norm()
+    x = torch.linspace(0.5, 1.5, 48, dtype=torch.float64)[:, None] * c / size + 1e-6 * draw(48, 3, seed=2)
+    M = ib.Implicit(3, eq=lambda p: (p + c.to(p)).square().sum() - size**2, on_fail="best")
+    s = M.solve(x)
+    wide = np.longdouble
+    middle = x.numpy().astype(wide) + c.numpy().astype(wide)
+    true = middle * (wide(size) / np.sqrt((middle * middle).sum(1, keepdims=True))) - c.numpy().astype(wide)
+    assert (np.abs(s.point.numpy() - true) <= 8 * 2.2e-16 * size).all()
+    assert (s.status == OK).all()
+
+
+@pytest.mark.parametrize("gap", [1e-6, 1e-8, 1e-10])
+def test_a_gap_that_can_be_seen_is_never_taken_for_rounding(gap):
+    """Two equations that are `gap` off in opposite directions have no common point, by more than their functions round."""
+    x = draw(8, 3, seed=1)
+    empty = ib.Implicit(3, eq=lambda p: torch.stack([p[0] - gap, p[0] + gap]), on_fail="best")
+    assert (empty.solve(x).status == NOT_CONVERGED).all()
+    c = 1e4 * torch.tensor([0.6, 0.8, 0.0], dtype=torch.float64)  # the same in coordinates where the terms are large
+    room = max(gap, 1e-8)
+    f = lambda p: ((p + c.to(p)).square().sum() - 1e8) / 2e4  # noqa: E731
+    empty = ib.Implicit(3, eq=lambda p: torch.stack([f(p) - room, f(p) + room]), on_fail="best")
+    assert (empty.solve(0.5 * c / 1e4 + 1e-6 * x).status == NOT_CONVERGED).all()
 
 
 @pytest.mark.parametrize("M", [CLOSED[0][1], CLOSED[3][1], ib.Implicit(3, eq=ring)], ids=["sphere", "O(3)", "torus"])

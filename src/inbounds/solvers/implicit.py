@@ -17,6 +17,8 @@ from .quadratic import steps_to_nearest
 
 RESCUES = 8  # random starts for the rows that have no answer, or a late one, whatever the user asked for
 FIRST = 25  # careful steps of the first attempt
+LATE = 12  # careful steps after which a row has left the surroundings of x: two of 400 arms did, and ended farther than needed
+TRIAL = 15  # careful steps from a random start: of 256 arms none got nearer by 40
 FAR = 1e6  # an x with larger entries is moved nearer along its ray
 NEAR = 1e2  # to this distance, in sizes of the answer
 ROUNDS = 8  # of moving it nearer
@@ -151,12 +153,12 @@ def descend(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STE
 def search(x: Tensor, constraints: Constraints, restarts: int) -> Ends:
     """Newton's method from x; where it fails, from a feasible point; then from random ones.
 
-    A row that used up all its steps has left the surroundings of x: what it found then is often not the nearest point. It gets
-    the same random starts as one that found nothing.
+    A row that takes many steps has left the surroundings of x: what it finds then is often not the nearest point. It gets the
+    same random starts as one that found nothing.
     """
     start, jet = begin(x, constraints)
     ends = descend(x, constraints, start, FIRST, jet)
-    hard = (ends.error > GOOD) | (ends.steps >= FIRST)
+    hard = (ends.error > GOOD) | (ends.steps >= LATE)
     bad = (ends.error > GOOD).nonzero()[:, 0]
     if len(bad):
         better(ends, attempt(x[bad], start[bad], constraints.restricted(bad)), x, bad)
@@ -181,12 +183,12 @@ def scatter(ends: Ends, x: Tensor, constraints: Constraints, rows: Tensor, noise
         each = part.repeat_interleave(len(rows))
         size = spread[each, None] * (1 + x[at].norm(dim=1, keepdim=True) / math.sqrt(x.shape[1]))
         own = constraints.restricted(at)
-        found = attempt(x[at], begin(middle[each, None] * x[at] + size * noise[each], own)[0], own)
+        found = attempt(x[at], begin(middle[each, None] * x[at] + size * noise[each], own)[0], own, TRIAL)
         for turn in range(len(part)):
             better(ends, found.of(torch.arange(turn * len(rows), (turn + 1) * len(rows), device=x.device)), x, rows)
 
 
-def attempt(x: Tensor, start: Tensor, constraints: Constraints) -> Ends:
+def attempt(x: Tensor, start: Tensor, constraints: Constraints, steps: int = STEPS) -> Ends:
     """Newton's method from feasible points near `start`, for the rows that have them; the others end where they violate least."""
     rows = torch.arange(len(x), device=x.device)
     z = feasible(start, constraints, rows)
@@ -196,5 +198,5 @@ def attempt(x: Tensor, start: Tensor, constraints: Constraints) -> Ends:
     ends.violation = off
     near = (off <= 1e-4 * (1 + z.norm(dim=1))).nonzero()[:, 0]
     if len(near):
-        ends.put(near, descend(x[near], constraints.restricted(near), z[near], jet=jet.of(near)))
+        ends.put(near, descend(x[near], constraints.restricted(near), z[near], steps, jet.of(near)))
     return ends

@@ -12,12 +12,15 @@ from .ends import Ends
 from .jets import Constraints, lengths
 from .linear import apply
 from .newton import complementary
+from .noise import resolution
 from .solution import FLAT, NOT_CONVERGED, OK
 
 GOOD = 1e-9  # error of the conditions, relative to |x| + |y|, of a row that is called converged
 LAND = 4  # units of rounding of the caller's dtype that the answer lies inside every inequality
 MARGIN = 1  # units that must be left of them, so that another order of the same sums does not make an inequality positive
 EQUAL = 4  # units that an equality may be off before it is mended
+FEASIBLE = 64  # units that a converged row may be off: rounding of sums of a few dozen terms that are as large as the point
+NOISE = 4  # steps, of the shortest that the functions can tell, that it may be off where their terms are larger than that
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,10 @@ def landed(x: Tensor, constraints: Constraints, ends: Ends, eps: float, finite: 
     k = contact(p, ends, eps)
     s = settled(constraints, ends, k, eps)
     off = s.equal if p == ends.c.shape[1] else torch.maximum(s.equal, s.over.clamp(min=0))
-    good = (ends.error <= GOOD) & (off <= 64 * k.unit.clamp(min=1e-46)) & finite
+    good = (ends.error <= GOOD) & (off <= FEASIBLE * k.unit.clamp(min=1e-46)) & finite
+    doubt = (~good & (ends.error <= GOOD) & finite).nonzero()[:, 0]
+    if len(doubt):
+        good[doubt] = within_noise(x, constraints, ends, s, k, doubt)
     status = torch.where(good, torch.where(s.over > 0, FLAT, OK), NOT_CONVERGED)
     if not bool(good.all()):
         lost = (~good & finite & (off <= 1e-6 * (1 + s.point.norm(dim=1)))).nonzero()[:, 0]
@@ -163,6 +169,18 @@ def landed(x: Tensor, constraints: Constraints, ends: Ends, eps: float, finite: 
             status[lost] = torch.where(touching(constraints, s.point[lost], lost, k.slope[lost]), FLAT, NOT_CONVERGED)
     violation = torch.maximum(s.over, torch.where(s.equal > 0, s.equal, -math.inf) if p else s.over)
     return Answer(s.point, ends.l, k.active, ends.error, violation, status, ends.steps, ends.J, ends.H)
+
+
+def within_noise(x: Tensor, constraints: Constraints, ends: Ends, s: Landing, k: Contact, rows: Tensor) -> Tensor:
+    """Whether these rows are as feasible as their functions can tell, and at least as feasible as they are stationary. (R,)"""
+    point, slope = s.point[rows], k.slope[rows]
+    u = constraints.value(point, rows) / slope
+    u[:, : constraints.equalities] = u[:, : constraints.equalities].abs()
+    off, which = u.max(1)
+    N = (ends.J[rows] / slope[:, :, None]).gather(1, which[:, None, None].expand(-1, 1, point.shape[1]))[:, 0]
+    top = GOOD / NOISE * (x[rows].norm(dim=1) + point.norm(dim=1))
+    step = resolution(constraints, point, rows, N, which, slope.gather(1, which[:, None])[:, 0], top)
+    return (off <= NOISE * step) & torch.isfinite(step)
 
 
 def touching(constraints: Constraints, point: Tensor, at: Tensor, slope: Tensor) -> Tensor:

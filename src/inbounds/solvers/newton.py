@@ -15,37 +15,53 @@ from torch import Tensor
 from .ends import Ends
 from .jets import Constraints, Jet, lengths
 from .linear import apply, length
+from .pivoting import chosen
 
 STEPS = 40  # at most; a row leaves when it has converged
+ENOUGH = 1e-4  # part of the drop that the slope promises which a step must reach: Armijo's rule with its usual constant
 HALVINGS = 8  # of a step that does not help, before it counts as failed
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
+PATIENCE = 5  # turns of block pivoting without progress before single pivots; 3 to 10 in the literature, with little difference
+TURNS = (
+    12  # pivots for every constraint, at most; random and degenerate problems need less than one, a cycle by rounding never ends
+)
+SLACK = 1e-14  # of the largest entry: what rounding leaves of a slack that is 0
 DONE = 1e-12  # error of the conditions, relative to |x| + |y| + 1, at which a row leaves; the last step was quadratic
 
 
 def complementary(G: Tensor, r: Tensor, p: int) -> Tensor:
     """l with s = r - G l: s = 0 for the first p; l >= 0, s <= 0 and l s = 0 for the others. G (R, k, k) positive definite.
 
-    Block pivoting, then one index at a time, the last one first: finite for positive definite G.
+    Block pivoting: all wrong indices change sides at once while that lowers their number, or did so a few turns ago; otherwise
+    the last wrong one alone, which is finite for positive definite G (Portugal, Judice and Vicente 1994). Finished rows leave.
     """
     k = r.shape[1]
-    inner = torch.arange(k, device=r.device) >= p
+    number = torch.arange(k, device=r.device)
+    inner, eye = number >= p, torch.eye(k, dtype=r.dtype, device=r.device)
+    out, left = torch.zeros_like(r), None
     active = ~inner | (r > 0)
-    l = torch.zeros_like(r)
-    eye = torch.eye(k, dtype=r.dtype, device=r.device)
-    for turn in range(12 + 4 * k):
+    best, patience = r.new_full((len(r),), k + 1), r.new_full((len(r),), PATIENCE)
+    for _ in range(TURNS * (k + 1)):
         both = active[:, :, None] & active[:, None, :]
         L = torch.linalg.cholesky_ex(torch.where(both, G, 0.0) + eye * (~active)[:, :, None])[0]
         l = torch.cholesky_solve(torch.where(active, r, 0.0)[:, :, None], L)[:, :, 0]
-        s = r - (G @ l[:, :, None])[:, :, 0]
-        size = r.abs().amax(1, keepdim=True) if k else r
-        wrong = inner & torch.where(active, l < 0, s > 1e-14 * size)
-        if not bool(wrong.any()):
+        s = r - apply(G, l)
+        wrong = inner & torch.where(active, l < 0, s > SLACK * r.abs().amax(1, keepdim=True) if k else s > 0)
+        l = torch.where(inner, l.clamp(min=0), l)
+        out = l if left is None else out.index_copy(0, left, l)
+        go_on = wrong.any(1).nonzero()[:, 0]
+        if not len(go_on):
             break
-        if turn >= 6:  # one at a time
-            last = k - 1 - wrong.flip(1).to(torch.int8).argmax(1, keepdim=True)
-            wrong = wrong & (torch.arange(k, device=r.device) == last)
-        active = active ^ wrong
-    return torch.where(inner, l.clamp(min=0), l)
+        if len(go_on) < len(r):
+            left = go_on if left is None else left[go_on]
+            G, r, wrong, active, best, patience = chosen(go_on, G, r, wrong, active, best, patience)
+        count = wrong.sum(1).to(best)
+        fewer = count < best
+        patience = torch.where(fewer, PATIENCE, patience - 1)
+        best = torch.where(fewer, count, best)
+        last = (wrong * (number + 1)).amax(1, keepdim=True) - 1
+        active = active ^ (wrong & ((patience >= 0)[:, None] | (number == last)))
+    return out
 
 
 def definite(H: Tensor, J: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,7 +235,7 @@ def go(w: Walk, constraints: Constraints, d: Tensor, new: Tensor) -> None:
     assert H is not None
     value = 0.5 * (z - w.x).square().sum(1) + w.price * violated(c / w.scale, p)
     error = conditions(w.x, z, c, J, l, w.scale, p)[0] / size_of(w)
-    good = ((value <= merit + 1e-4 * drop) | (error <= 0.9 * w.error)) & torch.isfinite(value) & usable(J, H)
+    good = ((value <= merit + ENOUGH * drop) | (error <= 0.9 * w.error)) & torch.isfinite(value) & usable(J, H)
     lost = (~good).nonzero()[:, 0]
     if len(lost):
         found, share = halved(w, d, merit, drop, constraints, lost)
@@ -246,17 +262,16 @@ def accept(w: Walk, good: Tensor, z: Tensor, l: Tensor, c: Tensor, J: Tensor, H:
 
 
 def halved(w: Walk, d: Tensor, merit: Tensor, drop: Tensor, constraints: Constraints, lost: Tensor) -> tuple[Tensor, Tensor]:
-    """Which of the rows `lost` lower the merit after halving their step, and the share of the step: (len(lost),)."""
-    found, share = torch.zeros(len(lost), dtype=torch.bool, device=lost.device), merit.new_ones(len(lost))
-    left = torch.arange(len(lost), device=lost.device)
-    for turn in range(1, HALVINGS + 1):
-        at, t = lost[left], 0.5**turn
-        z = w.y[at] + t * d[at]
-        u = constraints.value(z, w.rows[at]) / w.scale[at]
-        value = 0.5 * (z - w.x[at]).square().sum(1) + w.price[at] * violated(u, constraints.equalities)
-        good = (value <= merit[at] + 1e-4 * t * drop[at]) & (value < merit[at])
-        found[left[good]], share[left[good]] = True, t
-        left = left[~good]
-        if not len(left):
-            break
-    return found, share
+    """Which of the rows `lost` lower the merit after halving their step, and the share of the step: (len(lost),).
+
+    All shares are tried in one call: for the few rows that are lost, a call costs more than its rows.
+    """
+    share = 0.5 ** torch.arange(1, HALVINGS + 1, dtype=d.dtype, device=d.device)
+    at = lost.repeat_interleave(HALVINGS)
+    t = share.repeat(len(lost))
+    z = w.y[at] + t[:, None] * d[at]
+    u = constraints.value(z, w.rows[at]) / w.scale[at]
+    value = 0.5 * (z - w.x[at]).square().sum(1) + w.price[at] * violated(u, constraints.equalities)
+    good = (value <= merit[at] + ENOUGH * t * drop[at]) & (value < merit[at])
+    good = good.view(len(lost), HALVINGS)
+    return good.any(1), share[good.to(torch.int8).argmax(1)]

@@ -17,9 +17,10 @@ from .ends import Ends
 from .jets import Constraints, Jet, lengths, mixed
 from .linear import apply, length, stiff_step
 from .newton import DONE, first_multipliers
+from .pivoting import chosen
 
 STEPS = 10  # at most
-INNER = 10  # steps of Newton's method on a quadratic model, at most
+INNER = 14  # steps of Newton's method on a quadratic model, at most: one is a fifth of a look at the functions; 10 left rows over
 SOLVED = 1e-13  # error of the conditions of a model, relative to |x| + |y|, at which it counts as solved
 STIFF = 1e6  # weight of the constraints in a step
 
@@ -97,26 +98,46 @@ def model_of(w: Course, p: int) -> Model:
     )
 
 
-def newton_step(q: Model, d: Tensor | None, m: Tensor, H: Tensor) -> Step:
-    """A step of Newton's method on the conditions of the model at y + d. An inequality is held if its push outweighs its room.
+@dataclass(frozen=True)
+class Place:
+    """Of a model at y + d: values u, normals N, the way to x, which constraints are held (None: all); error and violation."""
 
-    H = sum m_i C_i. The move is that of d; off and error are those at d.
-    """
+    u: Tensor
+    N: Tensor
+    away: Tensor
+    held: Tensor | None
+    error: Tensor
+    off: Tensor
+
+
+def look(q: Model, d: Tensor | None, m: Tensor) -> Place:
+    """How well d and the pushes m satisfy the conditions of the model. An inequality is held if its push outweighs its room."""
     u, N, away = (q.u, q.N, q.away) if d is None else (*q.at(d), q.away - d)
-    over, gap, held = u.abs(), u.abs(), None
+    over = gap = u.abs()
+    held = None
     if q.inner is not None:
         over, gap = torch.where(q.inner, u.clamp(min=0), over), torch.where(q.inner, torch.maximum(u, -m).abs(), gap)
         held = ~q.inner | (m + u > 0)
     off = over[:, 0] if over.shape[1] == 1 else over.amax(1)
     wide = gap[:, 0] if gap.shape[1] == 1 else gap.amax(1)
-    error = torch.maximum(length(apply(N.mT, m) - away), wide) / q.size
-    if held is not None:
-        N, u, m = N * held[:, :, None], u * held, m * held
-    K = torch.eye(N.shape[2], dtype=N.dtype, device=N.device) + H
-    move, m, sound = stiff_step(K, N, u, m, away, STIFF * (1 + length(m)))
-    if q.inner is not None and held is not None:
-        m = torch.where(q.inner, m.clamp(min=0), m) * held
-    return Step(move, m, sound, error, off)
+    return Place(u, N, away, held, torch.maximum(length(apply(N.mT, m) - away), wide) / q.size, off)
+
+
+def newton_step(q: Model, d: Tensor | None, m: Tensor, H: Tensor | None) -> Step:
+    """A step of Newton's method on the conditions of the model at y + d. H = sum m_i C_i, 0 if it is None.
+
+    The move is that of d; off and error are those at d.
+    """
+    place = look(q, d, m)
+    N, u = place.N, place.u
+    if place.held is not None:
+        N, u, m = N * place.held[:, :, None], u * place.held, m * place.held
+    eye = torch.eye(N.shape[2], dtype=N.dtype, device=N.device)
+    K = eye.expand(len(N), *eye.shape) if H is None else eye + H
+    move, m, sound = stiff_step(K, N, u, m, place.away, STIFF * (1 + length(m)))
+    if q.inner is not None and place.held is not None:
+        m = torch.where(q.inner, m.clamp(min=0), m) * place.held
+    return Step(move, m, sound, place.error, place.off)
 
 
 def along_a_normal(q: Model) -> tuple[Tensor, Tensor]:
@@ -141,51 +162,97 @@ def along_a_normal(q: Model) -> tuple[Tensor, Tensor]:
 def solved(q: Model, d: Tensor, m: Tensor, longest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The nearest point of a quadratic model by Newton's method from d, m: d, m, and which rows were solved.
 
-    Solved rows leave. Whether such a point is a minimum is for the functions to say, and not for their model.
+    Solved rows stand still, and leave when they are more than half. Whether such a point is a minimum is for the functions to
+    say, and not for their model.
     """
-    done = torch.zeros(len(d), dtype=torch.bool, device=d.device)
-    at = torch.arange(len(d), device=d.device)
-    move, push = d.clone(), m.clone()
+    whole, room, at = q, longest, None
+    move, push, done = d, m, torch.zeros(len(d), dtype=torch.bool, device=d.device)
+    live, ready = ~done, done
     for _ in range(INNER):
         step = newton_step(q, d, m, q.curvature(m))
-        ready = step.error <= SOLVED
-        part = (longest / length(step.move).clamp(min=1e-300)).clamp(max=1.0)
-        part = torch.where(step.sound, part, 0.0)[:, None]
-        d, m = d + part * step.move, m + part * (step.m - m)
-        stop = ready | ~step.sound
-        if bool(stop.any()):
-            end = stop.nonzero()[:, 0]
-            grown = lengths(q.at(d)[1]).clamp(min=1.0)  # the scale of the next model is larger by as much
-            move[at[end]], push[at[end]], done[at[end]] = d[end], (m * grown)[end], (ready & (length(d) <= longest))[end]
-            left = (~stop).nonzero()[:, 0]
-            if not len(left):
-                break
-            q, d, m, longest, at = q.of(left), d[left], m[left], longest[left], at[left]
-    return move, push, done
+        arrived = step.error <= SOLVED
+        bent_away = (~step.sound & live & ~arrived).nonzero()[:, 0]
+        if len(bent_away):
+            step = straightened(q, d, m, step, bent_away)
+        part = (room / length(step.move).clamp(min=1e-300)).clamp(max=1.0)
+        part = torch.where(step.sound & live, part, 0.0)[:, None]
+        d, m = torch.where(part > 0, d + part * step.move, d), torch.where(part > 0, m + part * (step.m - m), m)
+        ready, live = ready | (live & arrived), live & step.sound & ~arrived
+        count = int(live.sum())
+        if not count:
+            break
+        if 2 * count <= len(d):
+            move, push, done = written((move, push, done), (d, m, ready), at)
+            left = live.nonzero()[:, 0]
+            at = left if at is None else at[left]
+            q, (d, m, room, live, ready) = q.of(left), chosen(left, d, m, room, live, ready)
+    move, push, done = written((move, push, done), (d, m, ready), at)
+    grown = lengths(whole.at(move)[1]).clamp(min=1.0)  # the scale of the next model is larger by as much
+    return move, push * grown, done & (length(move) <= longest)
+
+
+def written(old: tuple[Tensor, ...], new: tuple[Tensor, ...], at: Tensor | None) -> tuple[Tensor, ...]:
+    """The new tensors in the rows `at` of the old ones; None: in all of them."""
+    return new if at is None else tuple(a.index_copy(0, at, b) for a, b in zip(old, new, strict=True))
+
+
+def straightened(q: Model, d: Tensor, m: Tensor, step: Step, rows: Tensor) -> Step:
+    """The step, in these rows without curvature: to the nearest point of the linearised constraints, which always exists.
+
+    Pushes that are far off, where two normals are nearly parallel, make a model that curves away from x; these steps choose
+    them anew.
+    """
+    part, some = q.of(rows), m.index_select(0, rows)
+    flat = newton_step(part, d.index_select(0, rows), some, None)
+    move, push = step.move.index_copy(0, rows, flat.move), step.m.index_copy(0, rows, flat.m)
+    return Step(move, push, step.sound.index_copy(0, rows, flat.sound), step.error, step.off)
 
 
 def next_step(w: Course, q: Model, first: bool) -> Step:
     """The step to the nearest point of the model where that is found; a single step of Newton's method elsewhere."""
-    plain = newton_step(q, None, w.m, w.jet.H)
     far = 4 * (length(q.away) + over_sum(q) + 1e-3 * q.size) + 0.5  # the longest step that is believed
-    plain = Step(plain.move, plain.m, plain.sound & (length(plain.move) <= far), plain.error, plain.off)
     if q.C is None:
-        return plain
+        return plain_step(q, w.m, w.jet.H, far)
+    if first and bool((w.x == w.y).all()):  # the usual beginning: a step of Newton's method is rarely needed there
+        place = look(q, None, w.m)
+        at, nothing = (place.error > DONE).nonzero()[:, 0], torch.zeros_like(place.error, dtype=torch.bool)
+        plain = Step(torch.zeros_like(q.away), w.m, nothing, place.error, place.off)
+        if len(at):
+            plain = modelled(plain, q, at, far, *along_a_normal(q))
+        rest = (~plain.sound).nonzero()[:, 0]
+        return plain if not len(rest) else merged(plain, plain_step(q.of(rest), w.m[rest], w.jet.H[rest], far[rest]), rest)
+    plain = plain_step(q, w.m, w.jet.H, far)
     at = (plain.error > DONE).nonzero()[:, 0]
     if not len(at):
         return plain
-    some = len(at) < len(w.x)
-    part, reach = (q.of(at), far[at]) if some else (q, far)
-    d, m = (plain.move[at], plain.m[at]) if some else (plain.move, plain.m)
+    d, m = plain.move, plain.m
     if first:  # rows that start elsewhere than at x begin with a step of Newton's method, whoever is beside them
-        here, (guess, push) = (part.away == 0).all(1, keepdim=True), along_a_normal(part)
+        here, (guess, push) = (q.away == 0).all(1, keepdim=True), along_a_normal(q)
         d, m = torch.where(here, guess, d), torch.where(here, push, m)
+    return modelled(plain, q, at, far, d, m)
+
+
+def plain_step(q: Model, m: Tensor, H: Tensor, far: Tensor) -> Step:
+    """One step of Newton's method from y, believed up to the length `far`."""
+    s = newton_step(q, None, m, H)
+    return Step(s.move, s.m, s.sound & (length(s.move) <= far), s.error, s.off)
+
+
+def modelled(plain: Step, q: Model, at: Tensor, far: Tensor, d: Tensor, m: Tensor) -> Step:
+    """In the rows `at`, the step to the nearest point of the model, from d and m, where it is found; elsewhere the plain one."""
+    some = len(at) < len(d)
+    part, (d, m, reach) = (q.of(at), chosen(at, d, m, far)) if some else (q, (d, m, far))
     d, m, good = solved(part, d, m, reach)
-    take = at[good]
-    if len(take) == len(plain.move):
+    if not some and bool(good.all()):
         return Step(d, m, good, plain.error, plain.off)
-    move, push = plain.move.index_copy(0, take, d[good]), plain.m.index_copy(0, take, m[good])
-    return Step(move, push, plain.sound.index_fill(0, take, True), plain.error, plain.off)
+    take = good.nonzero()[:, 0]
+    return merged(plain, Step(*chosen(take, d, m, good), plain.error[at[take]], plain.off[at[take]]), at[take])
+
+
+def merged(old: Step, new: Step, rows: Tensor) -> Step:
+    """The new step in these rows."""
+    names = ("move", "m", "sound", "error", "off")
+    return Step(*(getattr(old, name).index_copy(0, rows, getattr(new, name)) for name in names))
 
 
 def over_sum(q: Model) -> Tensor:
