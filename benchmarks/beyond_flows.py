@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import itertools
 import json
 import math
 import time
@@ -32,24 +33,25 @@ ROOT = Path(__file__).parents[1]
 RESULTS, FIGURE = ROOT / "results" / "beyond_flows.json", ROOT / "results" / "figures" / "flows.png"
 NEAR = 1e-4
 STEPS = 40  # of the sampler, for both
+BATCH = 1024
 
 
 class Field(nn.Module):
-    def __init__(self, size: int, width: int = 96):
+    """A network of the point, the time and four sines and cosines of it; the same for both."""
+
+    def __init__(self, size: int, width: int = 128):
         super().__init__()
         self.size = size
-        self.layers = nn.Sequential(
-            nn.Linear(size + 1, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, size)
-        )
+        self.register_buffer("waves", math.pi * torch.arange(1.0, 5.0))
+        sizes = [size + 9, width, width, width]
+        hidden = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.SiLU())]
+        self.layers = nn.Sequential(*hidden, nn.Linear(width, size))
 
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
         flat = x.reshape(-1, self.size)
-        t = (
-            t.reshape(-1, 1).expand(len(flat), 1)
-            if t.numel() in (1, len(flat))
-            else t.expand(x.shape).reshape(-1, self.size)[:, :1]
-        )
-        return self.layers(torch.cat([flat, t.to(flat)], -1)).reshape(x.shape)
+        t = t.reshape(-1, 1).expand(len(flat), 1)  # one time for all rows, or one for each
+        wave = t * self.waves
+        return self.layers(torch.cat([flat, t, wave.cos(), wave.sin()], -1)).reshape(x.shape)
 
 
 # --- data --------------------------------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def trained(net: nn.Module, loss, x: Tensor, steps: int) -> float:
     began = time.process_time()
     for _ in range(steps):
         opt.zero_grad()
-        loss(x[torch.randint(len(x), (256,))]).backward()
+        loss(x[torch.randint(len(x), (BATCH,))]).backward()
         opt.step()
         decay.step()
     return time.process_time() - began
@@ -210,16 +212,36 @@ def study(name: str, M: ib.ConstraintSet, data: tuple[Tensor, Tensor], steps: in
 # --- pictures ----------------------------------------------------------------------------------------------------------
 
 
+TITLES = {
+    "sphere": "sphere\n(longitude, height)",
+    "disk": "disk",
+    "simplex": "simplex",
+    "SO(3)": "SO(3): rotations of residues\n(rotation vector, two numbers)",
+    "SE(3)": "SE(3): poses of residues\n(translation, two numbers)",
+}
+COLORS = {"data": "0.3", "ours": "C0", "plain": "C3"}
+WHO = {"data": "held-out data", "ours": "FlowMatching", "plain": "plain flow matching"}
+
+
 def flat(name: str, x: Tensor) -> Tensor:
     """Two numbers of every point to draw."""
     if name == "sphere":
         return torch.stack([torch.atan2(x[:, 1], x[:, 0]), x[:, 2]], -1)
     if name == "simplex":
         return torch.stack([x[:, 1] + 0.5 * x[:, 2], 0.75**0.5 * x[:, 2]], -1)
-    if name == "disk":
-        return x
-    R = x[:, :3, :3]
-    return torch.stack([R[:, 0, 0], R[:, 0, 1]], -1)
+    if name == "SO(3)":
+        return ib.SO(3).group_log(ib.SO(3).project(x))[:, :2]
+    return x[:, :2, 3] if name == "SE(3)" else x
+
+
+def frame(name: str, data: Tensor) -> tuple[Tensor, Tensor]:
+    """The corners of a picture: the whole set, or what holds 98 of 100 data points with room around it."""
+    whole = {"sphere": ((-3.2, -1.25), (3.2, 1.25)), "disk": ((-1.3, -1.3), (1.3, 1.3)), "simplex": ((-0.2, -0.3), (1.2, 1.1))}
+    if name in whole:
+        low, high = map(torch.tensor, whole[name])
+        return low, high
+    low, high = data.quantile(0.01, dim=0), data.quantile(0.99, dim=0)
+    return low - 0.5 * (high - low), high + 0.5 * (high - low)
 
 
 def draw(pictures: dict[str, dict[str, Tensor]]) -> None:
@@ -228,30 +250,19 @@ def draw(pictures: dict[str, dict[str, Tensor]]) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt  # pyright: ignore[reportMissingImports]
 
-    titles = {
-        "SE(3)": "SE(3): protein poses\n(first row of R)",
-        "SO(3)": "SO(3): protein rotations\n(first row)",
-        "sphere": "sphere (longitude, height)",
-        "disk": "disk",
-        "simplex": "simplex",
-    }
     figure, axes = plt.subplots(3, len(pictures), figsize=(3 * len(pictures), 9), squeeze=False)
     for k, (name, parts) in enumerate(pictures.items()):
-        low, high = (flat(name, parts["data"]).aminmax(dim=0)) if name != "disk" else (torch.full((2,), -1.0), torch.ones(2))
-        for ax, who in zip(axes[:, k], ("data", "ours", "plain"), strict=True):
-            p = flat(name, parts[who])
-            ax.scatter(*p.T, s=2, alpha=0.5, linewidths=0, color={"data": "0.3", "ours": "C0", "plain": "C3"}[who])
-            ax.set_xlim(float(low[0]) - 0.3, float(high[0]) + 0.3)
-            ax.set_ylim(float(low[1]) - 0.3, float(high[1]) + 0.3)
-            ax.set_xticks([]), ax.set_yticks([])
+        low, high = frame(name, flat(name, parts["data"]))
+        for ax, who in zip(axes[:, k], WHO, strict=True):
+            ax.scatter(*flat(name, parts[who]).T, s=4, alpha=0.5, linewidths=0, color=COLORS[who])
+            ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xticks=[], yticks=[])
             if name == "disk":
                 ax.add_patch(plt.Circle((0, 0), 1, fill=False, lw=0.6))
             if name == "simplex":
                 ax.plot([0, 1, 0.5, 0], [0, 0, 0.75**0.5, 0], "k", lw=0.6)
-            if who == "data":
-                ax.set_title(titles[name], fontsize=9)
-            if not k:
-                ax.set_ylabel({"data": "held-out data", "ours": "FlowMatching", "plain": "plain flow matching"}[who])
+        axes[0, k].set_title(TITLES[name], fontsize=9)
+    for ax, who in zip(axes[:, 0], WHO.values(), strict=True):
+        ax.set_ylabel(who)
     figure.tight_layout()
     FIGURE.parent.mkdir(exist_ok=True)
     figure.savefig(FIGURE, dpi=80)
@@ -263,7 +274,7 @@ def main() -> None:
     parser.add_argument("--commit", default="", help="of the code that was measured, for the head of the file")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    steps, count = (150, 200) if args.quick else (300, 1000)
+    steps, count = (300, 200) if args.quick else (3000, 1000)
     results, pictures = {}, {}
     head = {"command": "python benchmarks/beyond_flows.py", "commit": args.commit, "date": datetime.date.today().isoformat()}
     for name, M, data in (
