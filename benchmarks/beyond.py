@@ -347,40 +347,47 @@ def known(found: Any) -> Any:
     return None if isinstance(found, float) and not math.isfinite(found) else found
 
 
+def optimisers(share: int) -> dict:
+    found = {}
+    for problem in (procrustes, averaging, eigenvector, quadratic_on_a_ball, weighted_covariance, obstacles):
+        found[problem.__name__] = optimise(problem(), STEPS // share)
+        print(problem.__name__, json.dumps(found[problem.__name__]), flush=True)
+    return {"optimisers": found}
+
+
+def others(share: int) -> dict:
+    found: dict = {"tree": {kind: embed(kind, 300 // share) for kind in ("ours", "geoopt", "geoopt, float64", "euclidean")}}
+    found["drift"] = drift(10_000 // share)
+    found["normalisation"] = normalisation()
+    found["vmf_gradients"] = vmf_gradients(1_000_000 // share)
+    for name, rows in found.items():
+        print(name, json.dumps(rows), flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, printed and not stored")
     parser.add_argument("--commit", default="", help="of the code that was measured, for the head of the file")
-    parser.add_argument("--optimisers", action="store_true", help="these alone; the other parts of the stored file stay")
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--optimisers", action="store_true", help="these alone; the other parts of the stored file stay")
+    either.add_argument("--others", action="store_true", help="all but the optimisers, which stay in the stored file")
     args = parser.parse_args()
-    quick = args.quick
     torch.set_num_threads(1)
-    share = 10 if quick else 1
-    problems = (procrustes, averaging, eigenvector, quadratic_on_a_ball, weighted_covariance, obstacles)
-    results: dict = {"optimisers": {}}
-    for problem in problems:
-        results["optimisers"][problem.__name__] = optimise(problem(), STEPS // share)
-        print(problem.__name__, json.dumps(results["optimisers"][problem.__name__]), flush=True)
-    head = {"command": "python benchmarks/beyond.py", "commit": args.commit}
-    head |= {"date": datetime.date.today().isoformat(), "machine": machine()}
-    if args.optimisers:
-        stored = json.loads(RESULTS.read_text())
-        stored["results"] |= known(results)
-        stored["optimisers"] = {**head, "command": head["command"] + " --optimisers"}
-        if not quick:
-            RESULTS.write_text(json.dumps(stored, indent=1, allow_nan=False) + "\n")
-        return
-    results["tree"] = {kind: embed(kind, 300 // share) for kind in ("ours", "geoopt", "geoopt, float64", "euclidean")}
-    print(json.dumps(results["tree"]), flush=True)
-    results["drift"] = drift(10_000 // share)
-    print(json.dumps(results["drift"]), flush=True)
-    results["normalisation"] = normalisation()
-    print(json.dumps(results["normalisation"]), flush=True)
-    results["vmf_gradients"] = vmf_gradients(1_000_000 // share)
-    for row in results["vmf_gradients"]:
-        print(json.dumps(row), flush=True)
-    if not quick:
-        RESULTS.write_text(json.dumps({**head, "results": known(results)}, indent=1, allow_nan=False) + "\n")
+    parts = [optimisers] * (not args.others) + [others] * (not args.optimisers)
+    results, heads = {}, {}
+    for part in parts:
+        results |= part(10 if args.quick else 1)
+        heads[part.__name__] = {
+            "command": "python benchmarks/beyond.py" + f" --{part.__name__}" * (len(parts) == 1),
+            "commit": args.commit,
+            "date": datetime.date.today().isoformat(),
+            "machine": machine(),
+        }
+    if not args.quick:
+        stored = json.loads(RESULTS.read_text()) if len(parts) == 1 else {"results": {}}
+        merged = {"runs": stored.get("runs", {}) | heads, "results": stored["results"] | known(results)}
+        RESULTS.write_text(json.dumps(merged, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

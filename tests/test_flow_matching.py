@@ -8,7 +8,7 @@ from torch import nn
 
 import inbounds as ib
 from inbounds.distributions import UniformOn, WrappedNormal
-from inbounds.generative import path_of
+from inbounds.generative import Pressed, Straight, path_of
 
 D = torch.float64
 MIXED = ib.Product(ib.SO(3), ib.Ball(2))
@@ -107,3 +107,46 @@ def test_wrong_use_names_the_fix():
     M = ib.Hyperboloid(3)
     source = WrappedNormal(M, M.origin(torch.zeros(1)), torch.tensor(0.5))
     assert M.contains(ib.FlowMatching(Field(M), M, source=source).sample(4)).all()
+
+
+def on_boundary(M, x):
+    """Where a motion and its opposite are not both free."""
+    z = torch.randn(x.shape, dtype=D, generator=seeded(3))
+    return (M.tangent(x, z) + M.tangent(x, -z)).norm(dim=-1) > 1e-6
+
+
+@pytest.mark.parametrize("M", [ib.Ball(2), ib.Simplex(3), ib.Box([0.0, 0.0], [1.0, 2.0])], ids=repr)
+def test_pressed_paths_reach_the_boundary_before_the_end_and_leave_other_data_alone(M):
+    torch.manual_seed(0)
+    rim = M.project(5 * torch.randn(200, *M.shape, dtype=D))
+    rim = rim[on_boundary(M, rim)]
+    path, x0 = Pressed(M, 0.5), M.sample(len(rim), generator=seeded(0), dtype=D)
+    t = torch.full((len(rim), 1), 0.97, dtype=D)
+    assert len(rim) > 100 and not on_boundary(M, Straight(M)(x0, rim, t)[0]).any()
+    torch.testing.assert_close(path(x0, rim, 0 * t)[0], x0)
+    torch.testing.assert_close(path(x0, rim, 0 * t + 1)[0], rim)
+    x = path(x0, rim, t)[0]
+    assert M.contains(x).all() and on_boundary(M, x).double().mean() > 0.8
+    inside = M.sample(len(rim), generator=seeded(2), dtype=D)
+    for mine, straight in zip(path(x0, inside, t), Straight(M)(x0, inside, t), strict=True):
+        torch.testing.assert_close(mine, straight)
+
+
+def test_the_velocity_of_a_pressed_path_is_its_derivative():
+    M, x0, x1 = ib.Ball(2), torch.zeros(50, 2, dtype=D), ib.Sphere(2).sample(50, generator=seeded(0), dtype=D)
+    path, start = Pressed(M, 0.5), 0.3 * torch.tensor([1.0, 0.0], dtype=D)
+    for share in (0.1, 0.6, 0.99):
+        t = torch.full((50, 1), share, dtype=D)
+        ends = []
+        for s in (t - 1e-6, t, t + 1e-6):
+            torch.manual_seed(0)
+            ends.append(path(x0 + start, x1, s))
+        gap = (ends[2][0] - ends[0][0]) / 2e-6 - ends[1][1]
+        assert (gap.norm(dim=-1) < 1e-6).double().mean() > 0.95  # but where the path meets the rim just then
+
+
+def test_a_pressed_path_needs_a_convex_set_and_a_distance():
+    with pytest.raises(TypeError, match=r"Pressed asked for a convex set, got Sphere\(3\)"):
+        Pressed(ib.Sphere(3), 0.2)
+    with pytest.raises(ValueError, match=r"Pressed asked for a distance press >= 0, got -1"):
+        Pressed(ib.Ball(2), -1)

@@ -164,13 +164,36 @@ class ProjectedLine(nn.Module):
     least for has none.
     """
 
-    def __init__(self, M: Manifold):
+    def __init__(self, M: ConstraintSet):
         super().__init__()
         self.M = M
 
     def forward(self, x0: Tensor, x1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         x, v = torch.func.jvp(self.M.project, (x0 + t * (x1 - x0),), (x1 - x0,))[:2]
         return x, self.M.tangent(x, v)
+
+
+class Pressed(nn.Module):
+    """Lines to points beyond the boundary that have the data as their nearest points, projected on the convex set M.
+
+    So a path to a point on the boundary arrives there before the time 1, and slides along the boundary to its end. Other paths
+    are straight. This is for data with mass on the boundary: a straight path arrives at the time 1 only, so that a small error
+    of the field leaves a sample short of the boundary. `press` is 1.25 times the mean distance of those points from a smooth
+    boundary; a fifth of the radius did well on a disk.
+    """
+
+    def __init__(self, M: ConstraintSet, press: float):
+        super().__init__()
+        if M.reach != math.inf:
+            raise TypeError(f"Pressed asked for a convex set, got {M!r}. Leave path out, or write path=... with a function.")
+        if not 0 <= press < math.inf:
+            raise ValueError(f"Pressed asked for a distance press >= 0, got {press}. Write Pressed(M, 0.2).")
+        self.M, self.press, self.line = M, press, ProjectedLine(M)
+
+    def forward(self, x0: Tensor, x1: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        z = torch.randn_like(x1)
+        outwards = -(self.M.tangent(x1, z) + self.M.tangent(x1, -z))  # in the normal cone; 0 where the cone is a space
+        return self.line(x0, x1 + self.press * outwards, t)
 
 
 class Parts(nn.Module):

@@ -22,10 +22,16 @@ def _require_step(step: Any, name: str) -> None:
         raise TypeError(f"{name} needs a step, got {type(step).__name__}. Write {name}(..., Projection(Sphere(3))).")
 
 
+def half_of(module: nn.Module) -> torch.dtype | None:
+    """The dtype of a module that was cast to half precision, else None."""
+    p = next((p for p in module.parameters() if p.is_floating_point()), None)
+    return p.dtype if p is not None and p.dtype in (torch.float16, torch.bfloat16) else None
+
+
 def in_dtype_of(module: nn.Module, h: Tensor) -> Tensor:
     """h in the dtype of a module that was cast to half precision; states themselves stay in float32 or better."""
-    p = next((p for p in module.parameters() if p.is_floating_point()), None)
-    return h.to(p.dtype) if p is not None and p.dtype in (torch.float16, torch.bfloat16) else h
+    half = half_of(module)
+    return h if half is None else h.to(half)
 
 
 class IAA(nn.Module):

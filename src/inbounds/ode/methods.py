@@ -139,8 +139,9 @@ class Motion:
 
 
 def combined(weights: tuple[float, ...], k: list[Tensor]) -> Tensor:
-    """The sum of weights[i] k[i]."""
-    total = torch.zeros_like(k[0])
+    """The sum of weights[i] k[i]; a k[i] without weight is left out, even where it is not finite."""
+    total = None
     for w, v in zip(weights, k, strict=True):
-        total = total + w * v if w else total
-    return total
+        if w:
+            total = w * v if total is None else total.add(v, alpha=w)
+    return torch.zeros_like(k[0]) if total is None else total

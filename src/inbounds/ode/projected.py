@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..core import ConstraintSet, check_point, require_finite
 from ..kernels.derivative import looking
-from ..nets import in_dtype_of
+from ..nets import half_of
 from ..sets.depends import bound
 from .adaptive import OK, Chosen, Steps, choose, equal_steps
 from .methods import METHODS, Motion, Time
@@ -177,10 +177,11 @@ class ProjectedODE(nn.Module):
         """The run in the time s >= 0 that has passed: field(s, x) forwards, and minus the field where the clock runs back."""
         forwards = (self.horizon >= 0) != back
         sign, origin = (1 if forwards else -1), (self.horizon if back else 0.0)
+        same, half = forwards and not origin, half_of(self.field)
 
         def field(s: Time, x: Tensor) -> Tensor:
-            t = (torch.as_tensor(origin + sign * s, dtype=x.dtype, device=x.device),) if self.time else ()
-            v = self.field(*(in_dtype_of(self.field, p) for p in (*t, x)), *context, **keywords)
+            p = (torch.as_tensor(s if same else origin + sign * s, dtype=x.dtype, device=x.device), x) if self.time else (x,)
+            v = self.field(*(p if half is None else (q.to(half) for q in p)), *context, **keywords)
             v = v.reshape(x.shape).to(x.dtype)
             return v if forwards else -v
 
