@@ -18,7 +18,7 @@ def exported(policy, folder):
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     file = Path(folder) / "policy.onnx"
     batch = [{0: torch.export.Dim("batch")}]
-    torch.onnx.export(policy, (torch.randn(4, 6),), file, dynamo=True, dynamic_shapes=batch, verbose=False)
+    torch.onnx.export(policy, (torch.randn(4, 6),), file, dynamo=True, dynamic_shapes=batch, verbose=False, optimize=False)
     return onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
 
 

@@ -8,13 +8,13 @@ import inbounds as ib
 N = 4
 
 
-def main(steps: int = 40):
+def main(steps: int = 15):
     torch.manual_seed(0)
     head = nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Linear(32, N * N), nn.Unflatten(-1, (N, N)), ib.Correlation(N))
     x = torch.randn(64, 3)
     factors = nn.functional.normalize(torch.sin(x @ torch.randn(3, N * 2)).unflatten(-1, (N, 2)), dim=-1)
     target = factors @ factors.mT  # rank two: on the boundary of the set
-    optimizer = torch.optim.Adam(head.parameters(), 0.02)
+    optimizer = torch.optim.Adam(head.parameters(), 0.06)
     losses = []
     for _ in range(steps):
         loss = (head(x) - target).square().mean()

@@ -32,7 +32,7 @@ def energy_distance(x, y):
     return float(2 * torch.cdist(x, y).mean() - torch.cdist(x, x).mean() - torch.cdist(y, y).mean())
 
 
-def main(steps=200):
+def main(steps=80):
     M, x1 = ib.Sphere(3), data(2048, seed=0)
     model = ib.FlowMatching(Field(), M)
     opt = torch.optim.Adam(model.parameters(), lr=5e-3)

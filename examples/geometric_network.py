@@ -30,11 +30,11 @@ def pairs(count, seed):
     return R, R @ torch.tensor([1.0, 2.0, 2.0]) / 3
 
 
-def main(steps=300):
+def main(steps=150):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(9, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
     model, M = GDN(net, ib.SO(3), ib.Sphere(3)), ib.Sphere(3)
-    opt = torch.optim.Adam(model.parameters(), lr=5e-3)
+    opt = torch.optim.Adam(model.parameters(), lr=1e-2)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
     R, y = pairs(300, 0)
     losses = []

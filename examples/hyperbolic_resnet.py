@@ -32,11 +32,11 @@ def error(net, x):
     return M.geodesic_distance(net(x), motion(x))
 
 
-def main(steps=200):
+def main(steps=40):
     torch.manual_seed(0)
     step = ib.Exponential(M)
     net = ib.IAA([ib.MLPBlock(M.shape, step.size, width=32) for _ in range(3)], step, dt=0.3)
-    opt = torch.optim.Adam(net.parameters(), lr=1e-2)
+    opt = torch.optim.Adam(net.parameters(), lr=4e-2)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
     x = points(200, 0)
     losses = []

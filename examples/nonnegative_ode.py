@@ -18,7 +18,7 @@ def decay():
     return torch.stack(path)
 
 
-def main(steps: int = 60):
+def main(steps: int = 40):
     torch.manual_seed(0)
     truth = decay()
     positive = ib.Box([0, 0], [float("inf"), float("inf")])

@@ -9,13 +9,13 @@ ASSETS, CAP, LIMIT = 12, 0.2, 0.4
 SECTORS = torch.eye(4).repeat_interleave(3, 1)  # (4, 12): three assets each
 
 
-def main(steps: int = 200):
+def main(steps: int = 20):
     torch.manual_seed(0)
     M = ib.Intersection(ib.CappedSimplex(ASSETS, cap=CAP), ib.Halfspaces(SECTORS, torch.full((4,), LIMIT)))
     net = ib.FAA(nn.Linear(6, ASSETS), ib.Projection(M))
     signals = torch.randn(256, 6)
     returns = signals @ torch.randn(6, ASSETS) * 0.05 + 0.02 * torch.randn(256, ASSETS)
-    optimizer = torch.optim.Adam(net.parameters(), 0.02)
+    optimizer = torch.optim.Adam(net.parameters(), 0.1)
     gains = []
     for _ in range(steps):
         weights = net(signals)

@@ -9,7 +9,7 @@ from inbounds.data import protein
 POSES = ib.SE(3)
 
 
-def main(steps: int = 120):
+def main(steps: int = 60):
     torch.manual_seed(0)
     pairs = protein()  # 140 chains, split by protein
     (x, y), (a, b) = pairs["train"], pairs["test"]

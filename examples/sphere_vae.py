@@ -38,10 +38,10 @@ class SphereVAE(nn.Module):
         return (fit + kl_divergence(q, UniformOn(self.M))).mean()
 
 
-def main(steps=200):
+def main(steps=100):
     torch.manual_seed(0)
     model, x = SphereVAE(), data(2000)
-    opt = torch.optim.Adam(model.parameters(), lr=1e-2)
+    opt = torch.optim.Adam(model.parameters(), lr=2e-2)
     losses = []
     for k in range(steps):
         opt.zero_grad()

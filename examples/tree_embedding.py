@@ -44,7 +44,7 @@ def embed(M, start, apart, steps):
     return float((ratio / ratio.mean() - 1).abs().mean()), p.detach()
 
 
-def main(steps=100):
+def main(steps=60):
     apart, flat = tree()
     H, E = ib.Hyperboloid(3), ib.Euclidean(2)
     start = H.exp(H.origin(flat).expand(len(flat), 3), nn.functional.pad(flat, (1, 0)))
