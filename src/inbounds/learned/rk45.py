@@ -7,17 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Dormand and Prince's tableau: stage times, stage weights, weights of the error. The last stage is the solution.
-C = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
-A = (
-    (1 / 5,),
-    (3 / 40, 9 / 40),
-    (44 / 45, -56 / 15, 32 / 9),
-    (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
-    (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
-    (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84),
-)
-E = (-71 / 57600, 0.0, 71 / 16695, -71 / 1920, 17253 / 339200, -22 / 525, 1 / 40)
+from ..kernels.runge_kutta import METHODS, combined
+
+TABLEAU = METHODS["dopri5"]  # its last stage is the solution
 
 
 def rk45(
@@ -38,10 +30,10 @@ def rk45(
             return out
         h = torch.minimum(h, t)
         k, y = [f], z
-        for c, a in zip(C, A, strict=True):
-            y = z - h[:, None] * _combine(a, k)
+        for c, a in zip(TABLEAU.times[1:], TABLEAU.stages[1:], strict=True):
+            y = z - h[:, None] * combined(a, k)
             k.append(field(y, t - c * h))
-        error = _rms(h[:, None] * _combine(E, k) / (atol + rtol * torch.maximum(z.abs(), y.abs())))
+        error = _rms(h[:, None] * combined(TABLEAU.error, k) / (atol + rtol * torch.maximum(z.abs(), y.abs())))
         ok = error < 1
         factor = (0.9 * error**-0.2).nan_to_num(nan=0.2).clamp(0.2, 10)  # a NaN error refuses the step, too
         t, z, f = torch.where(ok, t - h, t), torch.where(ok[:, None], y, z), torch.where(ok[:, None], k[-1], f)
@@ -76,10 +68,3 @@ def _first_step(field, z: Tensor, f: Tensor, T: Tensor, rtol: float, atol: float
 
 def _rms(e: Tensor) -> Tensor:
     return e.square().mean(-1).sqrt()
-
-
-def _combine(weights: tuple[float, ...], k: list[Tensor]) -> Tensor:
-    total = weights[0] * k[0]
-    for w, s in zip(weights[1:], k[1:], strict=True):
-        total = total.add(s, alpha=w) if w else total
-    return total

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from ..core import ConstraintSet, check_point, require_finite
 from ..kernels.derivative import looking
+from ..kernels.runge_kutta import METHODS
 from ..nets import half_of
 from ..sets.depends import bound
 from .adaptive import OK, Chosen, Steps, choose, equal_steps
-from .methods import METHODS, Motion, Time
+from .methods import Motion, Time
 from .solution import Nodes, ODESolution, require_arrival, run
 from .volume import directions, divergence, metric_volume, require_manifold
 
