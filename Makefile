@@ -67,8 +67,10 @@ test-compile: .venv/dev  ## every set through inductor; several minutes
 bench: .venv-peers/done  ## speed and violation against peers, one thread; writes results/geometry.json
 	.venv-peers/bin/python benchmarks/geometry.py
 
-bench-beyond: .venv-peers/done  ## optimisers, distributions, hyperbolic space beside geoopt; writes results/beyond.json
+bench-beyond: .venv-peers/done  ## optimisers, distributions, ODEs and flows beside their peers, a quarter of an hour; writes results/beyond*.json
 	.venv-peers/bin/python benchmarks/beyond.py
+	.venv-peers/bin/python benchmarks/beyond_ode.py
+	.venv-peers/bin/python benchmarks/beyond_flows.py
 
 .venv-equations/done: benchmarks/equations.txt constraints.txt
 	$(PYTHON) -m venv .venv-equations

@@ -45,7 +45,6 @@ class Field(nn.Module):
     def __init__(self, size: int, width: int = 128):
         super().__init__()
         self.size = size
-        self.register_buffer("waves", math.pi * torch.arange(1.0, 5.0))
         sizes = [size + 9, width, width, width]
         hidden = [m for a, b in itertools.pairwise(sizes) for m in (nn.Linear(a, b), nn.SiLU())]
         self.layers = nn.Sequential(*hidden, nn.Linear(width, size))
@@ -53,7 +52,7 @@ class Field(nn.Module):
     def forward(self, t: Tensor, x: Tensor) -> Tensor:
         flat = x.reshape(-1, self.size)
         t = t.reshape(-1, 1).expand(len(flat), 1)  # one time for all rows, or one for each
-        wave = t * self.waves
+        wave = t * (math.pi * torch.arange(1.0, 5.0))
         return self.layers(torch.cat([flat, t, wave.cos(), wave.sin()], -1)).reshape(x.shape)
 
 
@@ -264,6 +263,7 @@ def draw(pictures: dict[str, dict[str, Tensor]]) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt  # pyright: ignore[reportMissingImports]
+    from matplotlib.patches import Circle  # pyright: ignore[reportMissingImports]
 
     figure, axes = plt.subplots(3, len(pictures), figsize=(3 * len(pictures), 9), squeeze=False)
     for k, (name, parts) in enumerate(pictures.items()):
@@ -272,7 +272,7 @@ def draw(pictures: dict[str, dict[str, Tensor]]) -> None:
             ax.scatter(*flat(name, parts[who]).T, s=4, alpha=0.5, linewidths=0, color=COLORS[who])
             ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xticks=[], yticks=[])
             if name == "disk":
-                ax.add_patch(plt.Circle((0, 0), 1, fill=False, lw=0.6))
+                ax.add_patch(Circle((0, 0), 1, fill=False, lw=0.6))
             if name == "simplex":
                 ax.plot([0, 1, 0.5, 0], [0, 0, 0.75**0.5, 0], "k", lw=0.6)
         axes[0, k].set_title(TITLES[name], fontsize=9)

@@ -50,8 +50,9 @@ class Network(nn.Module):
         torch.manual_seed(0)
         self.shape = shape
         self.layers = nn.Sequential(nn.Linear(n, 64, dtype=D), nn.Tanh(), nn.Linear(64, n, dtype=D))
-        for layer in (self.layers[0], self.layers[2]):
-            nn.init.normal_(layer.weight, std=2 / math.sqrt(layer.weight.shape[1]))
+        for layer in self.layers:
+            if isinstance(layer, nn.Linear):
+                nn.init.normal_(layer.weight, std=2 / math.sqrt(layer.in_features))
 
     def forward(self, t, x):
         flat = x.flatten(x.dim() - len(self.shape))

@@ -26,7 +26,7 @@ def test_the_page_names_every_distribution_and_example():
     for name in ("UniformOn", "VonMisesFisher", "ProjectedNormal", "WrappedNormal", "IsotropicSO3"):
         assert f"| `{name}(" in PAGE and name in ib.distributions.__all__
     named = re.findall(r"`(examples/\w+\.py)`", PAGE)
-    assert len(named) == 7 and all((Path(__file__).parents[1] / file).is_file() for file in named)
+    assert len(named) == 8 and all((Path(__file__).parents[1] / file).is_file() for file in named)
 
 
 def lorentz(a, b):

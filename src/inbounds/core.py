@@ -5,7 +5,7 @@ a set writes hooks only. Hooks see float32 or float64 tensors, autocast off.
 
 Metrics: `project`, `tangent` and `distance` are ambient (Frobenius) on every set. `inner`, `gradient`, `transport`, `exp`, `log`,
 `geodesic_distance`, `log_volume` and `random_tangent` are of the metric that the set names in its docstring and in `M.metric`.
-That is the ambient one, but for `Hyperboloid`. Only there does `exp` agree with the projection to third order.
+That is the ambient one, but for `Hyperboloid`. Where it is, `exp` agrees with the projection to third order; elsewhere not.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class FlowMatching(nn.Module):
     The field learns the mean velocity of paths from source points to data points (Lipman et al., 2023; Chen and Lipman, 2024 on
     manifolds). path=None takes straight lines on convex sets, geodesics on manifolds with a log, projected lines on other
     manifolds, and for products those of the parts; other sets are refused. Any function (x0, x1, t) -> (point, velocity) may take
-    their place. source=None is the uniform distribution on M; sets of infinite or unknown volume need a source. t has a shape
-    that broadcasts against x.
+    their place, such as `inbounds.generative.Pressed` for data with mass on a boundary. source=None is the uniform distribution
+    on M; sets of infinite or unknown volume need a source. t has a shape that broadcasts against x.
 
     Samples run through a `ProjectedODE`, `model.ode`, so that all of them, and all states on their way, are in M; `steps`,
     `method` and `tolerance` are its options.
