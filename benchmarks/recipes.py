@@ -1,6 +1,6 @@
 """Every recipe of examples/ as a user starts it: what it prints, and what it costs. Writes results/recipes.json.
 
-Seconds are CPU time of the command with its imports, one thread. A recipe that starts processes of its own runs them side by side:
+Seconds are CPU time of the command with its imports, one thread. A recipe that starts processes of its own runs them abreast:
 there the clock on the wall is less than the sum of their CPU times, and is taken instead. The first row is torch alone: its
 import and an empty optimiser, which every training loop pays for. Bytecode is cached, as it is from the second run on.
 
