@@ -42,6 +42,7 @@ def timed(name: str, *command: str | Path) -> dict:
 
 def main() -> None:
     files = [f for f in sorted((ROOT / "examples").glob("*.py")) if len(sys.argv) == 1 or f.stem in sys.argv[1:]]
+    before = os.getloadavg()
     rows = [timed("torch alone", "-c", ALONE)]
     print(f"{rows[0]['seconds']:6.2f} s  torch alone", flush=True)
     for file in files:
@@ -53,6 +54,7 @@ def main() -> None:
         "commit": commit,
         "date": time.strftime("%Y-%m-%d"),
         "cores": os.cpu_count(),
+        "load": [round(n, 1) for n in (*before, os.getloadavg()[0])],  # other work beside it: a minute, 5, 15 before; at the end
     }
     text = json.dumps({**told, "threads": 1, "limit": LIMIT, "rows": rows}, indent=1) + "\n"
     if len(sys.argv) == 1:
