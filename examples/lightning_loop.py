@@ -23,10 +23,9 @@ class Head(L.LightningModule):
 def main(epochs: int = 6):
     R = ib.SO(3).sample(512, generator=torch.Generator().manual_seed(1))
     data = utils.data.DataLoader(utils.data.TensorDataset(x := R[..., :2].flatten(1), R), batch_size=64)
-    one, two = Head(), Head()
     quiet = {k: False for k in ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")}
-    L.Trainer(max_epochs=epochs, accelerator="cpu", **quiet).fit(one, data)
-    optimizer = two.configure_optimizers()
+    L.Trainer(max_epochs=epochs, accelerator="cpu", **quiet).fit(one := Head(), data)
+    optimizer = (two := Head()).configure_optimizers()
     for batch in list(data) * epochs:
         two.training_step(batch).backward()
         optimizer.step(), optimizer.zero_grad()

@@ -4,8 +4,7 @@ import socket
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch import nn
+from torch import multiprocessing, nn
 
 import inbounds as ib
 
@@ -25,11 +24,12 @@ def worker(rank, port, x, grads):
 
 
 def main():
-    port = socket.create_server(("127.0.0.1", 0)).getsockname()[1]  # a free one
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     x, net = torch.randn(64, 6), network()
     net(x)[..., 0].exp().mean().backward()
     grads = torch.zeros(2, 9, 6).share_memory_()
-    mp.spawn(worker, (port, x, grads), nprocs=2)
+    multiprocessing.spawn(worker, (port, x, grads), nprocs=2)
     off = float((grads - net.net.weight.grad).abs().max())
     print(f"the gradient of two processes differs from that of one by {off:.0e}")
     return off

@@ -71,13 +71,13 @@ def try_sdist(sdist: Path, folder: Path) -> None:
         archive.extractall(folder, filter="data")
     (top,) = folder.iterdir()
     own = {"PYTHONPATH": str(top / "src")}
-    found = run(sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-q", cwd=top, **own).strip().splitlines()[-1]
+    found = run(sys.executable, "-m", "pytest", "-o", "addopts=", "--collect-only", "-q", cwd=top, **own).strip().splitlines()[-1]
     told = run(
         sys.executable,
         "-m",
         "pytest",
-        "-n",
-        "0",
+        "-o",
+        "addopts=",
         "-q",
         "tests/test_readme.py",
         "tests/test_docs.py",

@@ -26,7 +26,7 @@ def test_arm_with_limits_and_an_obstacle():
 
 def test_portfolio_with_caps_and_sectors():
     portfolio = load("portfolio")
-    _, w, gains = portfolio.main(steps=40)
+    _, w, gains = portfolio.main()
     exact = w.double()
     assert (exact >= 0).all() and (exact <= torch.tensor(portfolio.CAP).double()).all()
     assert ((exact @ portfolio.SECTORS.T.double()) <= torch.tensor(portfolio.LIMIT).double()).all()
@@ -34,14 +34,14 @@ def test_portfolio_with_caps_and_sectors():
 
 
 def test_power_balance_from_the_input():
-    M, _, z, x, costs = load("power_balance").main(steps=20)
+    M, _, z, x, costs = load("power_balance").main()
     own = M.given(z)
     eq, ineq = own.residuals(x)
     assert (ineq <= 0).all() and eq.abs().max() <= 1e-5 and costs[-1] < costs[0]
 
 
 def test_a_correlation_matrix_as_a_head():
-    y, losses = load("correlation_head").main(steps=15)
+    y, losses = load("correlation_head").main()
     assert (y.diagonal(dim1=1, dim2=2) == 1).all() and torch.linalg.eigvalsh(y.double()).min() >= 0
     assert losses[-1] < losses[0]
 
@@ -59,27 +59,27 @@ def test_a_tree_fits_into_the_hyperbolic_plane():
 def test_an_autoencoder_with_a_spherical_latent_variable():
     import inbounds as ib
 
-    z, error, losses = load("sphere_vae").main(steps=80)
+    z, error, losses = load("sphere_vae").main()
     assert ib.Sphere(3).contains(z).all() and error <= 0.3 and losses[-1] < 0.5 * losses[0]
 
 
 def test_an_autoencoder_whose_latent_variable_is_a_rotation():
     import inbounds as ib
 
-    R, error, losses = load("rotation_vae").main(steps=80)
+    R, error, losses = load("rotation_vae").main()
     assert ib.SO(3).contains(R).all() and error <= 0.3 and losses[-1] < 0.5 * losses[0]
 
 
 def test_a_residual_network_on_the_hyperbolic_plane():
-    miss, worst, losses = load("hyperbolic_resnet").main(steps=40)
+    miss, worst, losses = load("hyperbolic_resnet").main()
     assert worst <= 1e-6 and miss**2 <= 0.2 * losses[0]
 
 
 def test_flow_matching_learns_two_modes_on_the_sphere():
-    M, y, learned, uniform, gain = load("flow_matching").main(steps=200)
+    M, y, learned, uniform, gain = load("flow_matching").main()
     assert M.contains(y).all() and learned <= 0.02 and uniform >= 10 * learned and gain >= 0.7
 
 
 def test_a_neural_ode_on_the_sphere_as_a_density_model():
-    M, y, found, best, flat = load("density_ode").main(steps=25)
+    M, y, found, best, flat = load("density_ode").main()
     assert M.contains(y).all() and flat + 0.5 * (best - flat) <= found <= best + 0.1

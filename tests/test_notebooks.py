@@ -1,5 +1,6 @@
 """The notebooks run from top to bottom in a kernel of their own."""
 
+import json
 import os
 from pathlib import Path
 
@@ -15,7 +16,15 @@ def test_there_are_two():
     assert [n.stem for n in NOTEBOOKS] == ["learned_sets", "tour"]
 
 
-@pytest.mark.nightly
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.stem)
+def test_every_cell_compiles_and_no_output_is_kept(file):
+    cells = [cell for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+    assert cells and not any(cell["outputs"] for cell in cells), "clear the outputs before you commit"
+    for cell in cells:
+        compile("".join(cell["source"]), file.name, "exec")
+
+
+@pytest.mark.nightly  # the two take more than 15 s of CPU time
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own packages
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.stem)
 def test_a_notebook_runs(file, tmp_path, monkeypatch):
