@@ -13,6 +13,11 @@ from .sets.intersection import polyhedral
 from .sets.polytope import Polytope
 from .steps import Step
 
+ON_PLANES = 1e-6  # how far off an equation a center may be: that of a float32 one, of size up to 10
+SPAN = 1e9  # the gauge of v is looked for from |v| / SPAN to |v| * SPAN: sets of a size between these
+HALVINGS = 80  # of the logarithm of SPAN^2, 41 in units of 1: to 3e-23, below rounding
+TINY = 1e-300  # keeps a quotient finite
+
 
 class RayScaling(Step):
     """c + v / (1 + k(v)) with v = u, or x + u - c, and the gauge k(v) = min {k : c + v / k in M} of a convex M about a point c.
@@ -39,7 +44,7 @@ class RayScaling(Step):
         c = torch.as_tensor(center, dtype=torch.float64) if not isinstance(center, Tensor) else center.detach()
         check_point(c, M.shape, lambda: f"RayScaling's center in {M!r}")
         eq, ineq = M.residuals(c.double())
-        if not bool((ineq < 0).all()) or (eq.numel() and float(eq.abs().max()) > 1e-6):
+        if not bool((ineq < 0).all()) or (eq.numel() and float(eq.abs().max()) > ON_PLANES):
             raise ValueError(f"RayScaling asked for a center strictly inside {M!r}, got one on its boundary or outside.")
         self.register_buffer("center", c, persistent=False)
 
@@ -71,10 +76,10 @@ class RayScaling(Step):
             return k.reshape(*k.shape, *wide)
         if self.M.residuals(c)[0].numel():
             raise TypeError(f"RayScaling cannot stay on the equations of {self.M!r}. Use Projection({self.M!r}).")
-        size = self.M._flat(v).norm(dim=-1).detach() + 1e-300
-        low, high = 1e-9 * size, 1e9 * size
+        size = self.M._flat(v).norm(dim=-1).detach() + TINY
+        low, high = size / SPAN, size * SPAN
         with torch.no_grad():
-            for _ in range(80):  # bisection in the logarithm
+            for _ in range(HALVINGS):  # bisection in the logarithm
                 mid = (low * high).sqrt()
                 out = self._over(c, v.detach(), mid) > 0
                 low, high = torch.where(out, mid, low), torch.where(out, high, mid)
@@ -83,10 +88,10 @@ class RayScaling(Step):
         with torch.enable_grad():
             t = k.clone().requires_grad_()
             (slope,) = torch.autograd.grad(self._over(c, v.detach(), t).sum(), t)
-        k = k - (self._over(c, v, k) - self._over(c, v.detach(), k).detach()) / torch.where(slope.abs() > 1e-300, slope, -1.0)
+        k = k - (self._over(c, v, k) - self._over(c, v.detach(), k).detach()) / torch.where(slope.abs() > TINY, slope, -1.0)
         return k.reshape(*k.shape, *wide)
 
     def _over(self, c: Tensor, v: Tensor, k: Tensor) -> Tensor:
         """The largest inequality at c + v / k."""
-        wide = k.clamp(min=1e-300).reshape(*k.shape, *[1] * len(self.M.shape))
+        wide = k.clamp(min=TINY).reshape(*k.shape, *[1] * len(self.M.shape))
         return self.M.residuals(c + v / wide)[1].amax(-1)

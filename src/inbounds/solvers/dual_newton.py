@@ -12,6 +12,14 @@ import torch
 from torch import Tensor
 
 STEPS = 50  # at most; a row leaves when it has converged
+HALVINGS = 20  # of a step, at most: to a millionth of it
+ENOUGH = 1e-4  # part of the rise that the slope promises which a step must reach: Armijo's rule with its usual constant
+LOWER = 0.9  # or the equations are better met by this factor, which rounding of the dual function does not hide
+SOFT = 1e-3  # weight of the regularisation next to |g|, which keeps the convergence quadratic (Qi and Sun 2006)
+SOFTEST = 1e-2  # |g| from which on it does not grow: far away a step stays one of Newton's method
+LEAST = 1e-14  # its least value: rounding of a matrix of size 1
+SETTLED = 1e3  # units of rounding at which a row that no longer improves leaves: those of an eigenvalue problem of that size
+TINY = 1e-300  # keeps a quotient finite
 Project = Callable[[Tensor, Tensor], Tensor]  # points (r, n) and their row numbers (r,) -> P_K
 
 
@@ -27,14 +35,14 @@ def jacobian(project: Project, z: Tensor, A: Tensor, rows: Tensor) -> tuple[Tens
 
 def dual_newton(project: Project, x: Tensor, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """m (R, p), y = P_K(x - A^T m), the largest |A y - b| per row with unit rows of A, and the steps. A (R, p, n), b (R, p)."""
-    size = A.norm(dim=2).clamp(min=1e-300)
+    size = A.norm(dim=2).clamp(min=TINY)
     A, b = A / size[:, :, None], b / size
     m = torch.zeros_like(b)
     y = project(x, torch.arange(len(x), device=x.device))
     best_m, best_y = m.clone(), y.clone()
     gap = ((A @ y[:, :, None])[:, :, 0] - b).abs().amax(1)
     count = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    unit = torch.finfo(x.dtype).eps * (x.norm(dim=1) + b.norm(dim=1) + 1e-300)
+    unit = torch.finfo(x.dtype).eps * (x.norm(dim=1) + b.norm(dim=1) + TINY)
     eye = torch.eye(b.shape[1], dtype=x.dtype, device=x.device)
     for _ in range(STEPS):
         rows = (gap > unit).nonzero()[:, 0]
@@ -45,16 +53,16 @@ def dual_newton(project: Project, x: Tensor, A: Tensor, b: Tensor) -> tuple[Tens
         y, V = jacobian(project, z, Ar, rows)
         g = (Ar @ y[:, :, None])[:, :, 0] - br
         old = g.norm(dim=1)
-        soft = torch.minimum(old, old.new_tensor(1e-2)) * 1e-3 + 1e-14
+        soft = old.clamp(max=SOFTEST) * SOFT + LEAST
         step = torch.linalg.solve_ex(V + soft[:, None, None] * eye, g[:, :, None])[0][:, :, 0]
         dual = value(xr, y, z, mr, br)
         t = torch.ones_like(old)
-        for _ in range(20):
+        for _ in range(HALVINGS):
             new = mr + t[:, None] * step
             z = xr - (new[:, None] @ Ar)[:, 0]
             y = project(z, rows)
             fresh = ((Ar @ y[:, :, None])[:, :, 0] - br).norm(dim=1)
-            good = (fresh <= 0.9 * old) | (value(xr, y, z, new, br) >= dual + 1e-4 * t * (step * g).sum(1))
+            good = (fresh <= LOWER * old) | (value(xr, y, z, new, br) >= dual + ENOUGH * t * (step * g).sum(1))
             if bool(good.all()):
                 break
             t = torch.where(good, t, 0.5 * t)
@@ -64,7 +72,7 @@ def dual_newton(project: Project, x: Tensor, A: Tensor, b: Tensor) -> tuple[Tens
         nearer = off < gap[rows]
         at = rows[nearer]
         best_m[at], best_y[at], gap[at] = m[at], y[nearer], off[nearer]
-        still = ~nearer & (gap[rows] <= 1e3 * unit[rows])
+        still = ~nearer & (gap[rows] <= SETTLED * unit[rows])
         unit[rows[still]] = torch.inf  # at rounding: more steps do not help
     return best_m / size, best_y, gap, count
 

@@ -11,7 +11,7 @@ from ..kernels.vectors import pulled_in
 from .ends import Ends
 from .jets import Constraints, Jet
 from .landing import GOOD, Answer, landed
-from .newton import STEPS, complementary, newton
+from .newton import FLATTEST, STEPS, complementary, newton
 from .pivoting import chosen
 from .quadratic import steps_to_nearest
 
@@ -23,21 +23,41 @@ FAR = 1e6  # an x with larger entries is moved nearer along its ray
 NEAR = 1e2  # to this distance, in sizes of the answer
 ROUNDS = 8  # of moving it nearer
 DRIFT = 1e-13  # relative change of the answer at which these rounds end
+TRIES = 60  # steps to a feasible point, at most; quadratic ones are done after ten, what needs more turns around something
+DAMPING = 1e-2  # of the first of them, in units of the squared normals, which have length 1
+DAMPED = (0.2, 8.0)  # its factors after a step that helps, and after one that does not: Levenberg's rule, faster up than down
+UNDAMPED = 1e-10  # its least value: below it normals that agree make the system singular
+HOPELESS = 1e6  # its largest: steps are then a millionth of what is needed
+ON_SET = 1e-18  # squared violation, next to 1 + |y|^2, at which a point is feasible: that of the 1e-9 of GOOD
+STRIDE = 0.5  # the longest of these steps, in sizes of the point
+KICKS = (
+    1e-2,
+    1e-1,
+    0.5,
+    2.0,
+)  # in sizes of the point, the smallest that helps: it must leave a saddle, or a region without numbers
+PHASE = (1.0, 1.7)  # of the cosines that make the direction of a kick: without zeros, equal entries or a pattern of signs
+LEVEL = 1e-8  # gradients below it are 0, violations below it are none: the root of rounding
+NEARER = 1e-9  # part of a distance by which another point must be nearer to replace one: below GOOD they are the same point
+CLOSE = 1e-4  # part of 1 + |z| within which a point is feasible enough to start Newton's method
+SPREADS = (0.7, 0.5, 0.3, 1.0)  # of random starts, in sizes of x: from nearby to all around, by reasoning
+MIDDLES = (1.0, 0.3)  # around x, and between x and 0
+TINY = 1e-300  # keeps a quotient finite
 MEMORY = 2e7  # numbers in the Hessians of the starts that are tried at once
 
 
-def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = 60) -> Tensor:
+def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = TRIES) -> Tensor:
     """Points with little violation, from y: Gauss-Newton with damping, all inequalities linearised, worse steps refused."""
     p = constraints.equalities
     y, out = y.clone(), y.clone()
     c, J, _ = constraints.expand(y, rows, None)
-    scale = J.norm(dim=2).clamp(min=1e-12)
-    soft, here = y.new_full((len(y),), 1e-2), torch.arange(len(y), device=y.device)
+    scale = J.norm(dim=2).clamp(min=FLATTEST)
+    soft, here = y.new_full((len(y),), DAMPING), torch.arange(len(y), device=y.device)
     eye = torch.eye(c.shape[1], dtype=y.dtype, device=y.device)
     for _ in range(steps):
         u, N = c / scale, J / scale[:, :, None]
         cost = measure(u, p)
-        done = ~(cost > 1e-18 * (1 + y.square().sum(1))) | (soft > 1e6)
+        done = ~(cost > ON_SET * (1 + y.square().sum(1))) | (soft > HOPELESS)
         if bool(done.any()):
             out[here[done]] = y[done]
             left = (~done).nonzero()[:, 0]
@@ -47,14 +67,14 @@ def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = 60)
             u, N, cost = u[left], N[left], cost[left]
         m = complementary(N @ N.mT + soft[:, None, None] * eye, u, p)
         d = -(m[:, None] @ N)[:, 0]
-        cap = 0.5 * (1 + y.norm(dim=1))
-        d = d * (cap / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1.0)[:, None]
+        cap = STRIDE * (1 + y.norm(dim=1))
+        d = d * (cap / d.norm(dim=1).clamp(min=TINY)).clamp(max=1.0)[:, None]
         z = y + d
         c1, J1, _ = constraints.expand(z, rows, None)
         good = (measure(c1 / scale, p) < cost) & torch.isfinite(J1).all((1, 2))
         y, c = torch.where(good[:, None], z, y), torch.where(good[:, None], c1, c)
         J = torch.where(good[:, None, None], J1, J)
-        soft = torch.where(good, (0.2 * soft).clamp(min=1e-10), 8 * soft)
+        soft = torch.where(good, (DAMPED[0] * soft).clamp(min=UNDAMPED), DAMPED[1] * soft)
         scale = torch.maximum(scale, J.norm(dim=2))
     out[here] = y
     return out
@@ -74,8 +94,8 @@ def begin(x: Tensor, constraints: Constraints) -> tuple[Tensor, Jet]:
     if not len(bad):
         return x, jet
     n, y, left = x.shape[1], x.clone(), bad
-    way = torch.cos(1.0 + 1.7 * torch.arange(n, dtype=x.dtype, device=x.device))
-    for size in (1e-2, 1e-1, 0.5, 2.0):
+    way = torch.cos(PHASE[0] + PHASE[1] * torch.arange(n, dtype=x.dtype, device=x.device))
+    for size in KICKS:
         y[left] = x[left] + size * (1 + x[left].norm(dim=1, keepdim=True)) * way / math.sqrt(n)
         left = left[singular(constraints.jet(y[left], left, None, None), constraints.equalities)]
         if not len(left):
@@ -86,7 +106,7 @@ def begin(x: Tensor, constraints: Constraints) -> tuple[Tensor, Jet]:
 def singular(jet: Jet, p: int) -> Tensor:
     """Whether a violated constraint has no gradient, or something is not a number, (R,)."""
     off = jet.c.abs() if p == jet.c.shape[1] else torch.cat([jet.c[:, :p].abs(), jet.c[:, p:].clamp(min=0)], 1)
-    bad = (jet.scale <= 1e-8) & (off > 1e-8) | ~torch.isfinite(jet.scale + off)  # a gradient that is not finite has no length
+    bad = (jet.scale <= LEVEL) & (off > LEVEL) | ~torch.isfinite(jet.scale + off)  # a gradient that is not finite has no length
     return bad[:, 0] if bad.shape[1] == 1 else bad.any(1)
 
 
@@ -94,7 +114,7 @@ def better(old: Ends, new: Ends, x: Tensor, rows: Tensor) -> None:
     """Put the new end of a row in the place of the old one where it is converged and nearer, or less infeasible."""
     was, now = old.error[rows] <= GOOD, new.error <= GOOD
     a, b = (old.y[rows] - x[rows]).norm(dim=1), (new.y - x[rows]).norm(dim=1)
-    take = now & (~was | (b < a * (1 - 1e-9)))
+    take = now & (~was | (b < a * (1 - NEARER)))
     take = take | (~now & ~was & (new.violation < old.violation[rows]))
     at = rows[take]
     new.steps = old.steps[rows] + new.steps
@@ -176,8 +196,8 @@ def scatter(ends: Ends, x: Tensor, constraints: Constraints, rows: Tensor, noise
     if not len(rows) or not len(noise):
         return
     turns = torch.arange(len(noise), device=x.device)
-    spread = x.new_tensor([0.7, 0.5, 0.3, 1.0])[turns % 4]
-    middle = torch.where(turns % 2 == 0, 1.0, 0.3).to(x)
+    spread = x.new_tensor(SPREADS)[turns % len(SPREADS)]
+    middle = x.new_tensor(MIDDLES)[turns % len(MIDDLES)]
     for part in turns.split(max(1, int(MEMORY / (len(rows) * x.shape[1] ** 2)))):
         at = rows.repeat(len(part))
         each = part.repeat_interleave(len(rows))
@@ -196,7 +216,7 @@ def attempt(x: Tensor, start: Tensor, constraints: Constraints, steps: int = STE
     off = measure(jet.c / jet.scale, constraints.equalities).sqrt()
     ends = Ends.nowhere(z, jet)
     ends.violation = off
-    near = (off <= 1e-4 * (1 + z.norm(dim=1))).nonzero()[:, 0]
+    near = (off <= CLOSE * (1 + z.norm(dim=1))).nonzero()[:, 0]
     if len(near):
         ends.put(near, descend(x[near], constraints.restricted(near), z[near], steps, jet.of(near)))
     return ends

@@ -26,6 +26,24 @@ TURNS = (
     12  # pivots for every constraint, at most; random and degenerate problems need less than one, a cycle by rounding never ends
 )
 SLACK = 1e-14  # of the largest entry: what rounding leaves of a slack that is 0
+LOWER = 0.9  # or the error of the conditions falls by this factor: near the end rounding hides the drop of the merit
+STUCK = 6  # steps refused in a row before a row gives up: by then the proximal weight is a million, and steps are nothing
+SOFTER = 100.0  # factor of the proximal weight where a step is refused
+FIRMER = 0.1  # and where one is taken
+REFUSED = 1e-6  # its least value after a refusal: below it the next step would be the same one
+REACH = 4.0  # a step is believed up to so many distances to x and to the constraints
+AROUND = 0.5  # and half the size of a set of ordinary size besides, so that rows that start near 0 can move
+SLOW = 1e-3  # and this part of |x| + |y|
+COST = 2.0  # price of violation over the largest multiplier: above 1 the merit is exact
+DEAREST = 1e6  # the largest price: beyond it rounding of the violation outweighs the distance
+BOUND = 10.0  # multipliers, as lengths, are at most so many distances to x: larger ones come from normals that nearly agree
+TOUCH = 1e-6  # part of 1 + |y| within which a constraint touches a start
+BLUR = 1e-8  # diagonal that makes normals that agree harmless: the root of rounding
+FLATTEST = 1e-12  # gradients shorter than this are not divided by
+PIVOT = 1e-5  # least pivot of a curvature that counts as positive definite
+PIVOT_SHIFTED = 1e-4  # and, next to the root of its size, of one that was mended
+MENDS = ((4.0, 0.0), (64.0, 0.0), (4.0, 0.3), (4.0, 1.1))  # weights, in sizes of H, of J^T J and of I; 1.1 of it is always enough
+TINY = 1e-300  # keeps a quotient finite
 DONE = 1e-12  # error of the conditions, relative to |x| + |y| + 1, at which a row leaves; the last step was quadratic
 
 
@@ -72,18 +90,18 @@ def definite(H: Tensor, J: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
     L, info = torch.linalg.cholesky_ex(H)
     weight = H.new_zeros(len(H))
     low = L.diagonal(dim1=1, dim2=2).amin(1)
-    bad = ((info > 0) | ~(low > 1e-5)).nonzero()[:, 0]
+    bad = ((info > 0) | ~(low > PIVOT)).nonzero()[:, 0]
     if not len(bad):
         return L, weight
     size = torch.linalg.matrix_norm(H[bad]).clamp(min=1.0)
     JA = J[bad] * held[bad].to(J.dtype)[:, :, None]
     outer, eye = JA.mT @ JA, torch.eye(H.shape[1], dtype=H.dtype, device=H.device)
     left = torch.arange(len(bad), device=H.device)
-    for r, t in ((4.0, 0.0), (64.0, 0.0), (4.0, 0.3), (4.0, 1.1)):
+    for r, t in MENDS:
         M = H[bad[left]] + (r * size[left])[:, None, None] * outer[left] + (t * size[left])[:, None, None] * eye
         part, info = torch.linalg.cholesky_ex(M)
-        good = (info == 0) & (part.diagonal(dim1=1, dim2=2).amin(1) > 1e-4 * size[left].sqrt())
-        good = good | (t > 1.0)
+        good = (info == 0) & (part.diagonal(dim1=1, dim2=2).amin(1) > PIVOT_SHIFTED * size[left].sqrt())
+        good = good | (t == MENDS[-1][1])
         at = left[good]
         L[bad[at]], weight[bad[at]] = part[good], r * size[at]
         left = left[~good]
@@ -112,12 +130,12 @@ def violated(u: Tensor, p: int) -> Tensor:
 def first_multipliers(x: Tensor, y: Tensor, c: Tensor, J: Tensor, p: int) -> Tensor:
     """The multipliers of the constraints that touch at y which leave least of y - x + J^T l: without them, far from x, the
     curvature of the set would be missing from the first step."""
-    scale = lengths(J).clamp(min=1e-12)
+    scale = lengths(J).clamp(min=FLATTEST)
     N = torch.where(torch.isfinite(J), J, 0.0) / scale[:, :, None]
-    near = 1e-6 * (1 + y.norm(dim=1, keepdim=True))
+    near = TOUCH * (1 + y.norm(dim=1, keepdim=True))
     touch = (c / scale > -near) | (torch.arange(c.shape[1], device=c.device) < p)
     r = torch.where(touch, (N @ (x - y)[:, :, None])[:, :, 0], -1.0)
-    G = N @ N.mT + 1e-8 * torch.eye(c.shape[1], dtype=c.dtype, device=c.device)
+    G = N @ N.mT + BLUR * torch.eye(c.shape[1], dtype=c.dtype, device=c.device)
     l = complementary(G, r, p) / scale
     return torch.where(torch.isfinite(l) & touch, l, 0.0)
 
@@ -157,7 +175,7 @@ def newton(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STEP
         off = look(w, constraints.equalities)
         write_down(out, w, (w.error < out.error[w.rows]) & torch.isfinite(w.error), off)
         out.steps[w.rows] = turn
-        leave = (w.error <= DONE) | (w.stuck > 6) | ~torch.isfinite(w.error)
+        leave = (w.error <= DONE) | (w.stuck > STUCK) | ~torch.isfinite(w.error)
         if turn == steps or bool(leave.all()):
             break
         if bool(leave.any()):
@@ -177,12 +195,12 @@ def set_out(x: Tensor, constraints: Constraints, start: Tensor) -> Walk:
         assert H is not None
         H = torch.where(torch.isfinite(H).all((1, 2), keepdim=True), H, 0.0)
     soft, zero = x.new_full((len(x),), PROXIMAL), x.new_zeros(len(x))
-    return Walk(rows, x, y, c, J, H, l, lengths(J).clamp(min=1e-12), soft, zero, torch.zeros_like(rows), zero)
+    return Walk(rows, x, y, c, J, H, l, lengths(J).clamp(min=FLATTEST), soft, zero, torch.zeros_like(rows), zero)
 
 
 def size_of(w: Walk) -> Tensor:
     """What the lengths of each row are relative to, (R,)."""
-    return length(w.x) + length(w.y) + 1e-30
+    return length(w.x) + length(w.y) + TINY
 
 
 def look(w: Walk, p: int) -> Tensor:
@@ -201,7 +219,7 @@ def write_down(out: Ends, w: Walk, pick: Tensor, off: Tensor) -> None:
 
 def longest(w: Walk, u: Tensor, p: int) -> Tensor:
     """The longest step that is believed, (R,)."""
-    return 4 * (length(w.y - w.x) + violated(u, p) + 1e-3 * size_of(w)) + 0.5
+    return REACH * (length(w.y - w.x) + violated(u, p) + SLOW * size_of(w)) + AROUND
 
 
 def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
@@ -219,23 +237,23 @@ def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
     d = d - torch.linalg.solve_triangular(L.mT, V @ new[:, :, None], upper=True)[:, :, 0]
     new = new + weight * (u + apply(N, d))
     new = torch.cat([new[:, :p], new[:, p:].clamp(min=0)], 1)
-    return d * (longest(w, u, p) / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1.0)[:, None], new
+    return d * (longest(w, u, p) / d.norm(dim=1).clamp(min=TINY)).clamp(max=1.0)[:, None], new
 
 
 def go(w: Walk, constraints: Constraints, d: Tensor, new: Tensor) -> None:
     """The whole step where it lowers the merit or the error; a part of it where that does; else none, and a softer next one."""
     p, off = constraints.equalities, violated(w.c / w.scale, constraints.equalities)
     if new.shape[1]:
-        w.price = torch.maximum(w.price, 2 * new.abs().amax(1).clamp(max=1e6))
+        w.price = torch.maximum(w.price, COST * new.abs().amax(1).clamp(max=DEAREST))
     merit = 0.5 * (w.y - w.x).square().sum(1) + w.price * off
     drop = (((w.y - w.x) * d).sum(1) - w.price * off).clamp(max=0)
-    bound = 10 * ((w.x - w.y).norm(dim=1) + off)[:, None]
+    bound = BOUND * ((w.x - w.y).norm(dim=1) + off)[:, None]
     z, l = w.y + d, torch.minimum(torch.maximum(new, -bound), bound) / w.scale
     c, J, H = constraints.expand(z, w.rows, l)
     assert H is not None
     value = 0.5 * (z - w.x).square().sum(1) + w.price * violated(c / w.scale, p)
     error = conditions(w.x, z, c, J, l, w.scale, p)[0] / size_of(w)
-    good = ((value <= merit + ENOUGH * drop) | (error <= 0.9 * w.error)) & torch.isfinite(value) & usable(J, H)
+    good = ((value <= merit + ENOUGH * drop) | (error <= LOWER * w.error)) & torch.isfinite(value) & usable(J, H)
     lost = (~good).nonzero()[:, 0]
     if len(lost):
         found, share = halved(w, d, merit, drop, constraints, lost)
@@ -256,7 +274,7 @@ def accept(w: Walk, good: Tensor, z: Tensor, l: Tensor, c: Tensor, J: Tensor, H:
     """The new state where the step was good, the old one without curvature and with a larger proximal weight elsewhere."""
     w.y, w.l, w.c = (torch.where(good[:, None], a, b) for a, b in ((z, w.y), (l, w.l), (c, w.c)))
     w.J, w.H = torch.where(good[:, None, None], J, w.J), torch.where(good[:, None, None], H, 0.0)
-    w.soft = torch.where(good, (0.1 * w.soft).clamp(min=PROXIMAL), (100 * w.soft).clamp(min=1e-6))
+    w.soft = torch.where(good, (FIRMER * w.soft).clamp(min=PROXIMAL), (SOFTER * w.soft).clamp(min=REFUSED))
     w.stuck = torch.where(good, 0, w.stuck + 1)
     w.scale = torch.maximum(w.scale, lengths(w.J))
 
