@@ -281,7 +281,11 @@ def looks(node: ast.AST) -> bool:
     """Whether this is a place where Python reads a tensor's values."""
     if isinstance(node, ast.Call):
         name = getattr(node.func, "attr", None)
-        made = getattr(node.func, "id", None) in ("bool", "float", "int") and node.args and not isinstance(node.args[0], ast.Constant)
+        made = (
+            getattr(node.func, "id", None) in ("bool", "float", "int")
+            and node.args
+            and not isinstance(node.args[0], ast.Constant)
+        )
         return name in ("item", "tolist", "nonzero") or bool(made)
     if isinstance(node, ast.If | ast.IfExp | ast.While):
         return any(getattr(getattr(n, "func", None), "attr", None) in ("any", "all") for n in ast.walk(node.test))
