@@ -13,6 +13,9 @@ from .solved import FirstOnly
 
 FAR = 1e4  # an x with larger entries is moved nearer along its ray
 NEAR = 1e2  # to this distance, in sizes of the answer
+GOOD = 1e-9  # gap of a row that is called converged, relative to the answer
+AFAR = 1e-4  # of the way to x that adds to what the gap is relative to: rounding of a far x is that of x and not of the answer
+SOFT, FLOOR = 1e-12, 1e-3  # on the diagonal of the last step: above rounding; and where that diagonal is 0
 
 
 def nearest_on_planes(
@@ -43,13 +46,13 @@ def nearest_on_planes(
             share = torch.where(far, s, 1.0)
             fixed = torch.where(far, y + s * step, true)
             m, y, gap, count = dual_newton(project, fixed, rows_A, rows_b)
-    scale = 1 + y.norm(dim=1) + 1e-4 * (fixed - y).norm(dim=1)
-    status = torch.where(gap <= 1e-9 * scale, OK, NOT_CONVERGED)
+    scale = 1 + y.norm(dim=1) + AFAR * (fixed - y).norm(dim=1)
+    status = torch.where(gap <= GOOD * scale, OK, NOT_CONVERGED)
     if not (torch.is_grad_enabled() and (x.requires_grad or A.requires_grad or b.requires_grad or learnable)):
         return y, m, gap, status, count
     z = fixed - (m[:, None] @ rows_A)[:, 0]
     _, V = jacobian(project, z, rows_A, every)
-    soft = 1e-12 * torch.diag_embed(V.diagonal(dim1=1, dim2=2).abs() + 1e-3)
+    soft = SOFT * torch.diag_embed(V.diagonal(dim1=1, dim2=2).abs() + FLOOR)
     u = fixed + share * (x - x.detach())
     off = project(u - m @ A, every) @ A.mT - b
     step = torch.linalg.solve_ex(V + soft, (off - off.detach())[:, :, None])[0][:, :, 0]

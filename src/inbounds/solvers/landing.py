@@ -20,6 +20,16 @@ LAND = 4  # units of rounding of the caller's dtype that the answer lies inside 
 MARGIN = 1  # units that must be left of them, so that another order of the same sums does not make an inequality positive
 EQUAL = 4  # units that an equality may be off before it is mended
 FEASIBLE = 64  # units that a converged row may be off: rounding of sums of a few dozen terms that are as large as the point
+LEAST = 1e-46  # unit of rounding at the point 0: below the smallest number of float32, which every unit there rounds to
+ZERO = 1e-300  # a gradient of this length is none; above the smallest number of float64, so that its inverse is finite
+AT = 1e-3  # units of room of an inequality that counts as met: room that complementarity left is 0 to rounding of float64
+REACHED = 8  # landings of room below which an inequality is kept in view, so that no push off another crosses it; by reasoning
+TURNS = 5  # doublings of the depth: the last depth is 4 2^5 = 128 units, beyond the rounding of sums of a hundred terms
+SOFT = 1e-12  # on the diagonal of the Gram matrix of unit normals: above its rounding, and a millionth of a landing off
+POSITIVE, NARROW = 1e6, 1e3  # costs of a positive inequality and of too little room: each above all that rounding adds below it
+NEARLY = 1e-6  # violation at which sets may touch: conditions met to e leave a point off by the root of e there; by reasoning
+CLOSE = 1e-4  # room, of the point, of the constraints whose normals may cancel there: a hundred times NEARLY, by reasoning
+CANCELLED, REGULAR = 1e-2, 1e-10  # length of what is left of unit normals that cancel; diagonal of their Gram matrix
 NOISE = 4  # steps, of the shortest that the functions can tell, that it may be off where their terms are larger than that
 
 
@@ -55,7 +65,7 @@ class Contact:
 
 def contact(p: int, ends: Ends, eps: float) -> Contact:
     """What touches at the ends: the equalities, and the inequalities that push or are within rounding of 0."""
-    slope = lengths(ends.J).clamp(min=1e-300)
+    slope = lengths(ends.J).clamp(min=ZERO)
     unit = eps * torch.linalg.vector_norm(ends.y, dim=1)  # 0 at 0, where nothing is rounded
     if p == ends.c.shape[1]:
         every = torch.ones_like(ends.c, dtype=torch.bool)
@@ -64,7 +74,7 @@ def contact(p: int, ends: Ends, eps: float) -> Contact:
     u = ends.c / slope
     # with complementarity, either the multiplier or the room is 0 to rounding: the larger one tells
     pushed = equal | ((ends.l * slope > -u) & (ends.l > 0))
-    return Contact(unit, slope, pushed, pushed | (u > -1e-3 * unit[:, None]))
+    return Contact(unit, slope, pushed, pushed | (u > -AT * unit[:, None]))
 
 
 def worst(u: Tensor, p: int) -> tuple[Tensor, Tensor]:
@@ -77,8 +87,8 @@ def worst(u: Tensor, p: int) -> tuple[Tensor, Tensor]:
 def inwards(y: Tensor, N: Tensor, gap: Tensor, p: int) -> Tensor:
     """The nearest point to y whose linearised constraints are lower by `gap` (R, k); the first p exactly, the others at least."""
     if N.shape[1] == 1:
-        return y - (gap if p else gap.clamp(min=0)) * N[:, 0] / (N[:, 0].square().sum(1, keepdim=True) + 1e-12)
-    G = N @ N.mT + 1e-12 * torch.eye(N.shape[1], dtype=y.dtype, device=y.device)
+        return y - (gap if p else gap.clamp(min=0)) * N[:, 0] / (N[:, 0].square().sum(1, keepdim=True) + SOFT)
+    G = N @ N.mT + SOFT * torch.eye(N.shape[1], dtype=y.dtype, device=y.device)
     return y - apply(N.mT, complementary(G, gap, p))
 
 
@@ -105,9 +115,9 @@ class Landing:
 
     def cost(self, unit: Tensor) -> Tensor:
         """A positive inequality is worse than anything, too little room the next."""
-        one = unit.clamp(min=1e-46)
-        cost = self.equal / one + torch.where(self.over > 0, 1e6 + self.over / one, 0.0)
-        cost = cost + torch.where(self.over > -MARGIN * unit, 1e3, 0.0)
+        one = unit.clamp(min=LEAST)
+        cost = self.equal / one + torch.where(self.over > 0, POSITIVE + self.over / one, 0.0)
+        cost = cost + torch.where(self.over > -MARGIN * unit, NARROW, 0.0)
         return torch.where(torch.isfinite(cost), cost, math.inf)
 
     def unsettled(self, unit: Tensor) -> Tensor:
@@ -124,7 +134,7 @@ def settled(constraints: Constraints, ends: Ends, k: Contact, eps: float) -> Lan
     at = (out.unsettled(k.unit) & (ends.error <= GOOD)).nonzero()[:, 0]
     depth = y.new_full((len(at),), float(LAND))
     y = y[at]
-    for _ in range(5):
+    for _ in range(TURNS):
         if not len(at):
             break
         here = k.of(at)
@@ -146,7 +156,7 @@ def pushed_inside(constraints: Constraints, y: Tensor, at: Tensor, k: Contact, d
     c, J, _ = constraints.expand(y, at, None)
     inner = torch.arange(c.shape[1], device=c.device) >= p
     u = c / k.slope
-    touch = k.pushed | (u > -8 * LAND * k.unit[:, None])
+    touch = k.pushed | (u > -REACHED * LAND * k.unit[:, None])
     N = torch.where(touch[:, :, None], J / k.slope[:, :, None], 0.0)
     gap = torch.where(touch, u + torch.where(inner, (depth * k.unit)[:, None], 0.0), 0.0)
     return inwards(y, N, gap, p)
@@ -158,13 +168,13 @@ def landed(x: Tensor, constraints: Constraints, ends: Ends, eps: float, finite: 
     k = contact(p, ends, eps)
     s = settled(constraints, ends, k, eps)
     off = s.equal if p == ends.c.shape[1] else torch.maximum(s.equal, s.over.clamp(min=0))
-    good = (ends.error <= GOOD) & (off <= FEASIBLE * k.unit.clamp(min=1e-46)) & finite
+    good = (ends.error <= GOOD) & (off <= FEASIBLE * k.unit.clamp(min=LEAST)) & finite
     doubt = (~good & (ends.error <= GOOD) & finite).nonzero()[:, 0]
     if len(doubt):
         good[doubt] = within_noise(x, constraints, ends, s, k, doubt)
     status = torch.where(good, torch.where(s.over > 0, FLAT, OK), NOT_CONVERGED)
     if not bool(good.all()):
-        lost = (~good & finite & (off <= 1e-6 * (1 + s.point.norm(dim=1)))).nonzero()[:, 0]
+        lost = (~good & finite & (off <= NEARLY * (1 + s.point.norm(dim=1)))).nonzero()[:, 0]
         if len(lost):
             status[lost] = torch.where(touching(constraints, s.point[lost], lost, k.slope[lost]), FLAT, NOT_CONVERGED)
     violation = torch.maximum(s.over, torch.where(s.equal > 0, s.equal, -math.inf) if p else s.over)
@@ -186,8 +196,8 @@ def within_noise(x: Tensor, constraints: Constraints, ends: Ends, s: Landing, k:
 def touching(constraints: Constraints, point: Tensor, at: Tensor, slope: Tensor) -> Tensor:
     """Whether these points are on sets that touch: feasible to the root of rounding, and the normals there cancel. (R,)"""
     c, J, _ = constraints.expand(point, at, None)
-    N = J / J.norm(dim=2, keepdim=True).clamp(min=1e-300)
-    near = c / slope > -1e-4 * (1 + point.norm(dim=1, keepdim=True))
+    N = J / J.norm(dim=2, keepdim=True).clamp(min=ZERO)
+    near = c / slope > -CLOSE * (1 + point.norm(dim=1, keepdim=True))
     return cancel(torch.where(near[:, :, None], N, 0.0), constraints.equalities)
 
 
@@ -199,10 +209,10 @@ def cancel(N: Tensor, p: int) -> Tensor:
     out = torch.zeros(len(N), dtype=torch.bool, device=N.device)
     for i in range(p, N.shape[1]):
         others = torch.cat([N[:, :i], N[:, i + 1 :]], 1)
-        G = others @ others.mT + 1e-10 * torch.eye(others.shape[1], dtype=N.dtype, device=N.device)
+        G = others @ others.mT + REGULAR * torch.eye(others.shape[1], dtype=N.dtype, device=N.device)
         m = complementary(G, -(others @ N[:, i, :, None])[:, :, 0], p)
         rest = N[:, i] + (m[:, None] @ others)[:, 0]
-        out = out | ((rest.norm(dim=1) <= 1e-2) & (N[:, i].norm(dim=1) > 0.5))
+        out = out | ((rest.norm(dim=1) <= CANCELLED) & (N[:, i].norm(dim=1) > 0.5))
     return out
 
 

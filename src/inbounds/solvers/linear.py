@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 SMALL = 3  # unknowns up to which batched factorisations of torch, some 0.4 us a row, cost more than formulas on whole columns
-REFINEMENTS = 3  # of a system with a diagonal of 1e-9: each takes a factor of 1e-9, or less where constraints nearly agree
+LOW = 1e-9  # diagonal in the place of 0 for active constraints, so that redundant ones do no harm; refined away afterwards
+REFINEMENTS = 3  # of a system with the diagonal LOW: each takes a factor of 1e-9, or less where constraints nearly agree
 
 
 def apply(A: Tensor, v: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ def redundant_kkt(H: Tensor, J: Tensor, active: Tensor, g: Tensor) -> tuple[Tens
     """
     n, k = H.shape[1], J.shape[1]
     N = J * active.to(J.dtype)[:, :, None]
-    low = torch.diag_embed(torch.where(active, 1e-9, 1.0).to(J.dtype))
+    low = torch.diag_embed(torch.where(active, LOW, 1.0).to(J.dtype))
     K = torch.cat([torch.cat([H, N.mT], 2), torch.cat([N, -low], 2)], 1)
     exact = torch.cat([torch.cat([H, N.mT], 2), torch.cat([N, -torch.diag_embed((~active).to(J.dtype))], 2)], 1)
     rhs = torch.cat([g, g.new_zeros(len(g), k)], 1)[:, :, None]

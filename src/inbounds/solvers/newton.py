@@ -22,9 +22,7 @@ ENOUGH = 1e-4  # part of the drop that the slope promises which a step must reac
 HALVINGS = 8  # of a step that does not help, before it counts as failed
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
 PATIENCE = 5  # turns of block pivoting without progress before single pivots; 3 to 10 in the literature, with little difference
-TURNS = (
-    12  # pivots for every constraint, at most; random and degenerate problems need less than one, a cycle by rounding never ends
-)
+TURNS = 12  # pivots for every constraint, at most: degenerate problems need less than one, a cycle by rounding never ends
 SLACK = 1e-14  # of the largest entry: what rounding leaves of a slack that is 0
 LOWER = 0.9  # or the error of the conditions falls by this factor: near the end rounding hides the drop of the merit
 STUCK = 6  # steps refused in a row before a row gives up: by then the proximal weight is a million, and steps are nothing

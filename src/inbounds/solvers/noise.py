@@ -8,9 +8,7 @@ from torch import Tensor
 from .jets import Constraints
 
 FINER = 0.25  # ratio of two trial steps: the noise is found to within a factor of 4, for some twenty evaluations at most
-SEEN = (
-    0.5  # a step is seen if the value changes by what the gradient says to within this part: the noise is then below half a step
-)
+SEEN = 0.5  # a step is seen if the change is that of the gradient to within this part: the noise is below half a step
 
 
 def resolution(constraints: Constraints, y: Tensor, rows: Tensor, N: Tensor, which: Tensor, slope: Tensor, top: Tensor) -> Tensor:
