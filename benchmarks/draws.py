@@ -4,7 +4,8 @@ The published numbers come from one draw of 100 anchors (Prob) and one random fi
 is trained on our sphere and disk with several draws of anchors and with anchors that are spread out, and `Prob` and `Proj FAA` on
 other fields of the sphere; depth 4, no decay, three seeds, 8,000 steps of 500 (a tenth of the protocol). Reported is the loss
 on 20,000 test points, and for anchors the loss of perfect labels: the row cannot do better by choosing one anchor. Writes
-results/draws.json.
+results/draws.json. `--protein` trains nothing: it says what constants and perfect labels score on the test split of protein, and
+writes results/draws_protein.json.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from inbounds.data import disk, sphere
+from inbounds.data import disk, protein, sphere
 from inbounds.data.pairs import Pairs, generator
 from inbounds.nets import AnchorMixture
 from inbounds.paper.models import ANCHORS, anchor_error
@@ -54,8 +55,12 @@ def prob(pairs: Pairs, anchors: Tensor) -> tuple[Problem, float]:
     (x, y), (x_val, y_val), (_, y_large) = pairs["train"], pairs["val"], pairs["large"]
     mixture = AnchorMixture(nn.Identity(), anchors)
     build = ROWS["prob"].problem(pairs).build
-    floor = float((anchors[mixture.label(y_large)] - y_large).square().mean())
-    return Problem(build, x, mixture.label(y), x_val, y_val, anchor_error, mixture.read), floor
+    return Problem(build, x, mixture.label(y), x_val, y_val, anchor_error, mixture.read), perfect(anchors, y_large)
+
+
+def perfect(anchors: Tensor, y: Tensor) -> float:
+    """The loss of the nearest anchor of every target."""
+    return float((anchors[AnchorMixture(nn.Identity(), anchors).label(y)] - y).square().mean())
 
 
 def test_losses(pairs: Pairs, problem: Problem, epochs: int) -> list[float]:
@@ -89,11 +94,39 @@ def cases() -> Iterator[tuple[dict, Pairs, Problem]]:
         yield {"data": "sphere", "row": "proj-faa", "field": seed}, pairs, ROWS["proj-faa"].problem(pairs)
 
 
+def on_protein() -> dict[str, float | list[float]]:
+    """What answers that learn nothing score on the test split of protein, and perfect labels of 20 draws of anchors."""
+    pairs = protein()
+    y, (x_test, y_test) = pairs["train"][1], pairs["test"]
+    return {
+        "mean of the training targets": float((y.mean(0) - y_test).square().mean()),
+        "input": float((x_test - y_test).square().mean()),
+        "perfect labels": [perfect(drawn(pairs, 77 + i), y_test) for i in range(20)],
+    }
+
+
+def written(file: Path, command: str, **found: object) -> None:
+    """The results with where they come from."""
+    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
+    about = {
+        "commit": head.stdout.strip(),
+        "command": command,
+        "date": datetime.date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores, one thread, torch {torch.__version__.split('+')[0]}",
+    }
+    file.write_text(json.dumps({**about, **found}, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--epochs", type=int, default=1_000, help="of 8 steps (%(default)s)")
+    parser.add_argument("--protein", action="store_true", help="constants and perfect labels on protein only")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.protein:
+        scores = on_protein()
+        print(json.dumps(scores, indent=1))
+        return written(RESULTS.with_name("draws_protein.json"), "python benchmarks/draws.py --protein", **scores)
     found = []
     least = {make.__name__: floors(make(SIZES)) for make in (sphere, disk)}
     for name, values in least.items():
@@ -107,16 +140,7 @@ def main() -> None:
             f"{said}: loss {found[-1]['loss']:.2e} ({min(losses):.1e} to {max(losses):.1e}), published {published:.1e}",
             flush=True,
         )
-    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
-    about = {
-        "commit": head.stdout.strip(),
-        "command": f"python benchmarks/draws.py --epochs {args.epochs}",
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, one thread, torch {torch.__version__.split('+')[0]}",
-        "floors": least,
-        "rows": found,
-    }
-    RESULTS.write_text(json.dumps(about, indent=1) + "\n")
+    written(RESULTS, f"python benchmarks/draws.py --epochs {args.epochs}", floors=least, rows=found)
 
 
 if __name__ == "__main__":
