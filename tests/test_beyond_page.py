@@ -1,6 +1,7 @@
 """The tables of docs/beyond.md hold the stored figures. `python tests/test_beyond_page.py` prints their rows."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,14 @@ def test_the_sentences_of_the_page_are_what_is_stored():
 
 def written(cells):
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
+
+
+def test_the_programs_print_what_the_page_says():
+    """Every number of the last column stands in what the program printed when results/recipes.json was made."""
+    printed = {row["recipe"]: row["printed"] for row in json.loads((ROOT / "results" / "recipes.json").read_text())["rows"]}
+    rows = re.findall(r"^\| `examples/(\w+)\.py` \|.*\| ([^|]*) \|$", (ROOT / "docs" / "beyond.md").read_text(), re.M)
+    assert len(rows) == 8
+    assert not [(name, n) for name, told in rows for n in re.findall(r"-?\d[\d.]*", told) if n not in printed[name]]
 
 
 if __name__ == "__main__":
