@@ -18,7 +18,7 @@ def pairs(count, seed):
     return R, R @ torch.tensor([1.0, 2.0, 2.0]) / 3
 
 
-def main(steps=150):
+def main(steps=300):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(9, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
     model, M = ib.GDN(net, ib.SO(3), ib.Sphere(3)), ib.Sphere(3)
