@@ -27,7 +27,7 @@ LIMIT = 6.0  # seconds
 EXPORT = "torch.onnx.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),), dynamo=True, verbose=False)"
 ALONE = {
     "torch alone: import": "import torch; print('nothing else')",
-    "torch alone: optimiser": "import torch; torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]); print('import and optimiser')",
+    "torch alone: optimiser": "import torch; torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]); print('and optimiser')",
     "torch alone: ONNX": f"import torch, onnxruntime; {EXPORT}; print('import and export')",
 }
 
