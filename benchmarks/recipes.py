@@ -1,10 +1,11 @@
 """Every recipe of examples/ as a user starts it: what it prints, and what it costs. Writes results/recipes.json.
 
-Seconds are CPU time of the command with its imports, one thread. A recipe that starts processes of its own runs them abreast:
+Seconds are CPU time from the start of Python, its imports included, until the recipe has printed its number, one thread; "ended"
+is when the process is gone, which takes torch up to a second more. A recipe that starts processes of its own runs them abreast:
 there the clock on the wall is less than the sum of their CPU times, and is taken instead. The first rows are torch alone, medians
 of three: its import; with an empty optimiser, which every training loop pays for; with the export of a linear layer to ONNX.
 Python's bytecode is written, as it is from the second run on: without it, importing torch takes twice as long. So run this twice,
-or with --warm before, and not with PYTHONDONTWRITEBYTECODE in the first.
+or with --warm before.
 
 usage: python benchmarks/recipes.py [--warm] [NAME ...]
 """
@@ -14,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -32,6 +32,15 @@ ALONE = {
 }
 
 
+# runs a file as `python FILE` does, and says at its end what it has cost so far
+STARTER = """import os, runpy, sys, time
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+print(time.process_time(), file=sys.stderr)"""
+APART = {"two_processes"}  # starts processes, which import the file themselves
+
+
 def spent() -> float:
     """CPU seconds of all commands that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -39,21 +48,27 @@ def spent() -> float:
 
 
 def timed(name: str, *command: str | Path) -> dict:
-    """Seconds of the command, and the last line that it prints."""
+    """Seconds until the command has printed its last line, and that line."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     start, before = time.perf_counter(), spent()
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env={**env, "OMP_NUM_THREADS": "1"})
     wall, cpu = time.perf_counter() - start, spent() - before
     if done.returncode:
         sys.exit(f"{name} failed\n{done.stderr}")
-    told = {"seconds": round(min(wall, cpu), 2), "wall": round(wall, 2), "printed": done.stdout.strip().splitlines()[-1]}
-    return {"recipe": name, **told}
+    seconds = min(wall, cpu) if name in APART else float(done.stderr.split()[-1])
+    told = {"seconds": round(seconds, 2), "ended": round(cpu, 2), "wall": round(wall, 2)}
+    return {"recipe": name, **told, "printed": done.stdout.strip().splitlines()[-1]}
+
+
+def recipe(file: Path) -> dict:
+    """What a recipe costs and prints."""
+    return timed(file.stem, file) if file.stem in APART else timed(file.stem, "-c", STARTER, file)
 
 
 def alone(name: str, code: str) -> dict:
     """The median of three starts."""
-    rows = sorted((timed(name, "-c", code) for _ in range(3)), key=lambda row: row["seconds"])
-    return {**rows[1], "wall": round(statistics.median(row["wall"] for row in rows), 2)}
+    code += "; import sys, time; print(time.process_time(), file=sys.stderr)"
+    return sorted((timed(name, "-c", code) for _ in range(3)), key=lambda row: row["seconds"])[1]
 
 
 def has_bytecode() -> bool:
@@ -67,14 +82,14 @@ def main() -> None:
     files = [f for f in sorted((ROOT / "examples").glob("*.py")) if not names or f.stem in names]
     if "--warm" in sys.argv:
         for file in files:
-            timed(file.stem, file)
+            recipe(file)
         return
     about, before = head("python benchmarks/recipes.py"), os.getloadavg()
     rows = [alone(name, code) for name, code in ALONE.items()]
     for row in rows:
         print(f"{row['seconds']:6.2f} s  {row['recipe']}", flush=True)
     for file in files:
-        rows.append(timed(file.stem, file))
+        rows.append(recipe(file))
         print(f"{rows[-1]['seconds']:6.2f} s  {file.stem}: {rows[-1]['printed']}", flush=True)
     told = {
         **about,
