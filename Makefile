@@ -3,7 +3,9 @@ PYTHON ?= python3
 # For machines without a GPU: make test TORCH_INDEX="--extra-index-url https://download.pytorch.org/whl/cpu"
 TORCH_INDEX ?=
 BIN := .venv/bin
-# --no-compile: Python compiles what it imports, a small part of what is installed
+# Python keeps the bytecode of what it imports, whatever the environment says: without it, every process spends two seconds on compiling torch
+export PYTHONDONTWRITEBYTECODE :=
+# --no-compile: only what is imported is compiled, a small part of what is installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH_INDEX) -c constraints.txt
 
 .PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-beyond bench-equations bench-training docs release-check lint clean
