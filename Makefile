@@ -5,7 +5,9 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 # the venv of the libraries that benchmarks compare with
 PEERS ?= .venv-peers
-# --no-compile: Python compiles what it imports, a small part of what is installed
+# Python keeps the bytecode of what it imports, whatever the environment says: without it, every process spends two seconds on compiling torch
+export PYTHONDONTWRITEBYTECODE :=
+# --no-compile: only what is imported is compiled, a small part of what is installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH_INDEX) -c constraints.txt
 
 .PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-beyond bench-equations bench-training docs release-check lint clean
@@ -109,4 +111,4 @@ lint: .venv/dev
 	$(BIN)/pyright -p pyright-strict.json
 
 clean:
-	rm -rf .venv $(PEERS) .venv-equations .venv-equations-jax site dist
+	rm -rf .venv .venv-peers .venv-equations .venv-equations-jax site dist
