@@ -63,7 +63,6 @@ def test_covariance_head():
     assert losses[-1] + best < (losses[0] + best) / 2  # half way to the likelihood of the true covariance
 
 
-@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
 def test_actions_are_the_same_in_onnx_runtime():
     a, b, (torque, shares, thrust) = load("action_set").main()
@@ -94,7 +93,6 @@ def test_orthogonal_weights():
     assert (W.mT @ W - torch.eye(len(W))).abs().max() <= 1e-6
 
 
-@pytest.mark.nightly  # the exporter takes its time, and the actions above show the same
 @pytest.mark.filterwarnings("ignore")  # the exporter's own
 def test_save_and_serve(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
