@@ -25,7 +25,6 @@ from torch import Tensor
 from inbounds import planning as pl
 from inbounds.paper.figures.planning import pairs
 from inbounds.planning.path import padded
-from inbounds.planning.sides import one_per_row
 
 PAIRS, WORLDS, CROWDED, EACH = 1_000, 200, 60, 5
 CORRIDOR = 0.02
@@ -146,7 +145,7 @@ def fixed(name: str, seconds: float, peers: str | None) -> dict:
             name,
             [world.to_json()],
             torch.zeros(PAIRS, dtype=torch.long),
-            one_per_row(world, PAIRS),
+            world[None][torch.zeros(PAIRS, dtype=torch.long)],
             x,
             y,
             shortest,
