@@ -24,8 +24,8 @@ class Around:
 
     Every move is checked in closed form: chords of the thicker rims miss the true obstacles, and tangents are checked. Starts and
     targets in notches, where obstacles meet, are left and entered by the nearest point outside of the thicker ones. A row without
-    an open way, or that does not arrive, is planned again by `fallback`. Of a row whose target is behind obstacles that meet
-    it is known that there is no way, and nothing is tried. x and y have the shape (rows, n); with a batch of worlds there is one per
+    an open way, or that does not arrive, is planned again by `fallback`. Of a row whose target is behind obstacles that meet it
+    is known that there is no way, and nothing is tried. x and y have the shape (rows, n); with a batch of worlds there is one per
     row. The longest chord along a rim is `step`, STEP units unless it is given.
     """
 
