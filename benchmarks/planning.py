@@ -10,10 +10,8 @@ contacts. Many discs: exact lengths and paths of 100 queries among 64 and 256. W
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -25,6 +23,7 @@ from torch import Tensor
 from inbounds import planning as pl
 from inbounds.paper.figures.planning import pairs
 from inbounds.planning.path import padded
+from inbounds.records import head
 
 PAIRS, WORLDS, CROWDED, EACH = 1_000, 200, 60, 5
 CORRIDOR = 0.02
@@ -362,9 +361,7 @@ def main() -> None:
     missed = verdict(found)
     print("All targets met." if not missed else "MISSED: " + "; ".join(missed))
     about = {
-        "command": "python benchmarks/planning.py" + (" --peers .venv-peers/bin/python" if args.peers else ""),
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}, one thread",
+        **head("python benchmarks/planning.py" + (" --peers .venv-peers/bin/python" if args.peers else "")),
         "missed": missed,
         "kept_from_earlier": [name for name in found if name not in measured],
         "worlds": found,
