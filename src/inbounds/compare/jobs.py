@@ -223,11 +223,11 @@ def in_float32(task: Task, scheme: Scheme, x: Tensor) -> dict:
 
     Equations are in units of eps (|E_i||y| + |f_i|), the rounding of one product.
     """
+    if polyhedral(task.M.given(x)) is None:
+        return {}
     inputs = x.float()
     M = task.M.given(inputs)
     faces = {k: t.float().double() for k, t in (polyhedral(M) or {}).items()}
-    if not faces:
-        return {}
     u = copy.deepcopy(scheme.net).float()(inputs)
     y = scheme.enforce(M, u, inputs.double()).double()  # the input is only asked for a point inside here
     over = [product(faces["A"], y) - faces["b"]] if "A" in faces else []

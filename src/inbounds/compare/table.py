@@ -7,7 +7,7 @@ import io
 import json
 import math
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ..records import tiny
 from ..train.store import Store
@@ -148,7 +148,11 @@ def markdown(found: list[Cell]) -> str:
         head = f"## {task}"
         if done:
             c = done[0]
-            head += f"\n\n{c.steps:,} steps of {c.batch}; mean optimum {c.optimum:.4f}, solver "
+            budgets = {(c.steps, c.batch) for c in done}
+            head += f"\n\n{c.steps:,} steps of {c.batch}; mean" if len(budgets) == 1 else "\n\nMean"
+            head += f" optimum {c.optimum:.4f}, solver "
+            if len(budgets) > 1:  # authors' settings beside ours
+                done = [replace(c, title=f"{c.title}, {c.steps:,} steps of {c.batch}") for c in done]
             head += f"{1e3 * (c.solver_seconds or 0):.1f} ms an instance. "
             head += "The last column is the solver's loop in the time of one batch of the network."
         rows = ["| " + " | ".join(r) + " |" for r in (COLUMNS, ["---"] * len(COLUMNS), *map(line, done))]
@@ -157,6 +161,15 @@ def markdown(found: list[Cell]) -> str:
         notes += [rounded(c) for c in done if c.float32_inequalities_max is not None]
         parts.append("\n\n".join(p for p in (head, "\n".join(rows), "\n".join(notes)) if p))
     return "\n\n".join(parts) + "\n"
+
+
+def quoted(text: str) -> str:
+    """The table of a stored file, as a page quotes it: `scripts/quote.py` writes it, and a test compares it."""
+    known = Cell.__dataclass_fields__
+    found = [
+        Cell(**{k: tuple(v) if isinstance(v, list) else v for k, v in c.items() if k in known}) for c in json.loads(text)["cells"]
+    ]
+    return "\n" + markdown(found).split("\n\n", 1)[1]
 
 
 def said(c: Cell) -> str:
