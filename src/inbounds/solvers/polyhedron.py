@@ -289,7 +289,7 @@ class Restore:
 
 
 class Rows:
-    """The rows that lie outside, with their lists of faces J; N: the normals of these, where they gave the answer for all rows."""
+    """The rows that lie outside, with their lists of faces J; N: the normals of these, if they gave the answers of all rows."""
 
     def __init__(self, x: Tensor, A: Tensor, b: Tensor, J: Tensor, G: Tensor | None = None):
         self.x, self.A, self.b, self.J, self.G = x, A, b, J, G
