@@ -84,12 +84,12 @@ def stiff_step(H: Tensor, A: Tensor, e: Tensor, l: Tensor, away: Tensor, stiff: 
 
     H is the Hessian of the Lagrangian, away = x - y. With K = H + c A^T A, c = `stiff`, positive definite at a minimum for large
     c, K dy = x - y - A^T (l + c e) and dl = c (e + A dy) solve Newton's equations but for dl / c, which vanishes with dl: one
-    factorisation of n x n, no frames, and redundant equations do no harm.
+    factorisation of n x n, no frames, and redundant equations do no harm. c (R, 1), or (R, k) with 0 for absent equations.
     """
-    K = torch.baddbmm(H, stiff[:, None, None] * A.mT, A)
-    force = away - apply(A.mT, l + stiff[:, None] * e)
-    move, sound = definite_solve(K, force)
-    return move, l + stiff[:, None] * (e + apply(A, move)), sound
+    K = torch.baddbmm(H, A.mT * stiff[:, None], A)
+    push = torch.addcmul(l, stiff, e)
+    move, sound = definite_solve(K, away - apply(A.mT, push))
+    return move, torch.addcmul(push, stiff, apply(A, move)), sound
 
 
 def reduced(H: Tensor, T: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
