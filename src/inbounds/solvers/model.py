@@ -16,7 +16,7 @@ from .newton import TINY
 from .pivoting import chosen
 
 INNER = 14  # steps of Newton's method on a quadratic model, at most: one is a fifth of a look at the functions; 10 left rows over
-SOLVED = 1e-13  # error of the conditions of a model, relative to |x| + |y|, at which it counts as solved
+SOLVED = 1e-8  # error of the conditions of a model, relative to |x| + |y|, whose next step arrives: convergence is quadratic
 STIFF = 1e6  # weight of the constraints in a step
 
 
