@@ -37,14 +37,14 @@ class AlphaShape(Polyhedral):
     planes: Tensor
     KNOWN = 4096
 
-    def __init__(self, facets: Tensor, normals: Tensor, samples: Tensor):
+    def __init__(self, facets: Tensor, normals: Tensor, samples: Tensor, margin: float = 0.0):
         d = facets.shape[-1]
         if d not in (2, 3) or facets.shape[1:] != (d, d) or normals.shape != facets.shape[:2] or samples.shape[1:] != (d,):
             raise ValueError(
                 f"AlphaShape asked for facets (F, d, d), normals (F, d) and samples (N, d) with d = 2 or 3, got "
                 f"{tuple(facets.shape)}, {tuple(normals.shape)} and {tuple(samples.shape)}. Write AlphaShape.fit(samples)."
             )
-        super().__init__(facets, normals)
+        super().__init__(facets, normals, margin)
         self._constant("samples", samples.double())
         for name, value in crossing_tables(self.facets, self.normals).items():
             self.register_buffer(name, value, persistent=False)

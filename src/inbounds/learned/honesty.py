@@ -10,7 +10,7 @@ from torch import Tensor
 from . import rules
 from .base import LearnedSet
 from .describe import text
-from .graphs import LOCAL, kd_tree, missing
+from .graphs import LOCAL, kd_tree
 from .samples import SPARED, STRAY, Cloud, Samples
 from .trial import Trial
 
@@ -108,7 +108,7 @@ def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
     if not trial.chosen.region:
         found.append(past_the_samples(M))
     elif M.info["title"] != "everything":
-        found += [hole(M, data), short(trial)]
+        found += [hole(M, data, trial), short(trial)]
     if trial.chosen.region and M.info["close_calls"]:
         found.append(
             f"A region was chosen, but a set without volume is nearly as good ({M.info['close_calls'][0]}). Give more samples, "
@@ -200,22 +200,13 @@ def short(trial: Trial) -> str:
     )
 
 
-def hole(M: LearnedSet, data: Samples) -> str:
+def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:
     """A ball inside the region that is emptier of samples than chance allows."""
-    n, N = data.w.shape[1], len(data.w)
-    if n > rules.LOW or N < 4 * LOCAL:
+    held, where = trial.emptiest(M.leaves(trial.probes))
+    if trial.n > rules.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(data.w)):
         return ""
-    low, high = data.w.amin(0), data.w.amax(0)
-    probes = low + (high - low) * torch.rand(4_000, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    probes = probes[M.leaves(data.lift(probes))]
-    if not len(probes):
-        return ""
-    held = missing(probes, data.w)
-    worst = probes[int(held.argmax())][None]
-    if not rules.is_hole(float(held.max()), N):
-        return ""
-    where, radius = ", ".join(f"{v:.3g}" for v in data.lift(worst)[0].tolist()), float(torch.cdist(worst, data.w).min())
+    radius = float(torch.cdist(where, data.lift(data.w)).min())
     return (
-        f"The region holds an empty ball of radius {radius * data.unit:.2g} around ({where}), where chance alone "
-        f"would leave samples: the true set may have a hole or a bay there that was not found. Give more samples."
+        f"The region holds an empty ball of radius {radius:.2g} around ({', '.join(f'{v:.3g}' for v in where[0].tolist())}), "
+        f"where chance alone would leave samples: the true set may have a hole or a bay there that was not found. Give more samples."
     )

@@ -7,9 +7,23 @@ import math
 import torch
 from torch import Tensor
 
-from .graphs import neighbours, off_graphs
+from .graphs import missing, neighbours, off_graphs
 from .polynomials import Monomials
-from .rules import CROWD, CROWDING, FEW_DROPPED, FLAT_ENOUGH, ISOLATED, MOST_DROPPED, NEIGHBOURS, OFF, ROUGH, SMALL, TOGETHER
+from .rules import (
+    CROWD,
+    CROWDING,
+    FEW_DROPPED,
+    FLAT_ENOUGH,
+    ISOLATED,
+    MOST_DROPPED,
+    NEIGHBOURS,
+    OFF,
+    ROUGH,
+    ROUNDS,
+    SMALL,
+    TOGETHER,
+    is_hole,
+)
 from .samples import Samples
 from .vanishing import EXACT, consensus, residual, spectrum
 
@@ -97,13 +111,31 @@ def among_neighbours(w: Tensor, dim: int) -> Tensor:
 
 
 def not_isolated(w: Tensor) -> Tensor:
-    """Rows whose fifth neighbour is not ISOLATED times as far away as that of the samples around them.
+    """Rows that are no outliers of a region: the isolated ones go, round by round, since outliers are neighbours of each other.
+
+    The tips of a region are isolated, too: what is no farther from the others than chance leaves a sample stays.
+    """
+    rows, lost = torch.arange(len(w)), torch.zeros(len(w), dtype=torch.bool)
+    for _ in range(ROUNDS):
+        out = isolated(w[rows])
+        lost[rows[out]] = True
+        rows = rows[~out]
+        if not bool(out.any()):
+            break
+    if bool(lost.any()):
+        held = missing(w[lost], w[rows])
+        lost[lost.clone()] = torch.tensor([is_hole(float(h), len(w)) for h in held])
+    return _few(~lost)
+
+
+def isolated(w: Tensor) -> Tensor:
+    """Rows whose fifth neighbour is more than ISOLATED times as far away as that of the samples around them.
 
     Around them: a tenth of the twenty nearest have it as near. Outliers are neighbours of each other, but the set is not far.
     """
     near, far = neighbours(w, min(4 * NEIGHBOURS, len(w) - 1) + 1)
     reach = far[:, min(NEIGHBOURS, len(w) - 1)]
-    return _few(reach <= ISOLATED * reach[near[:, 1:]].quantile(0.1, dim=1))
+    return reach > ISOLATED * reach[near[:, 1:]].quantile(0.1, dim=1)
 
 
 def _few(keep: Tensor) -> Tensor:
