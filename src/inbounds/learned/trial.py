@@ -27,7 +27,6 @@ from .within import Within
 PROBES = 8_000  # random points that measure volumes
 GRAPHS = ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10))  # degree, and neighbours for every coefficient
 SMOOTHER = (2, 100)  # where there is noise
-STRETCHES = (1.0, 1.5, 2.5)  # of the balls that chance leaves empty
 DRAWN = (2, 3)  # dimensions in which hulls and alpha shapes are made
 
 
@@ -152,7 +151,7 @@ class Trial:
         if method == "hull" or (solid and self.n in DRAWN):
             yield self.hull(widened=method != "hull")
         if method == "alpha" or (method == "auto" and solid and self.n in DRAWN):
-            yield from map(self.alpha, STRETCHES)
+            yield self.alpha()
 
     def distance(self) -> float:
         """Of the held-out samples from the chosen set, by their median; inf for a region without sharp boundary."""
@@ -199,11 +198,10 @@ class Trial:
         build = lambda w: self._embed(Hull.fit(w).widened(len(w)) if widened else Hull.fit(w))  # noqa: E731
         return Candidate("hull", "convex hull", (1, 0, 1.5), build, self.n, region=True)
 
-    def alpha(self, stretch: float) -> Candidate:
+    def alpha(self) -> Candidate:
         """The candidate of an alpha shape. Between equals, ellipsoids, rings and hulls come first."""
-        title = f"alpha shape, balls up to {stretch:g} times those that chance leaves empty"
-        build = lambda w: self._embed(AlphaShape.fit(w, stretch).widened(min(len(w), MOST)))  # noqa: E731
-        return Candidate("alpha", title, (1, 0, 2.5, -stretch), build, self.n, region=True)
+        build = lambda w: self._embed(AlphaShape.fit(w).widened(min(len(w), MOST)))  # noqa: E731
+        return Candidate("alpha", "alpha shape", (1, 0, 2.5), build, self.n, region=True)
 
     def heat(self, w: Tensor) -> LearnedSet:
         """A heat kernel fitted to w, in the coordinates of the samples."""
