@@ -11,10 +11,12 @@ from .graphs import missing, neighbours, off_graphs
 from .polynomials import Monomials
 from .rules import (
     CROWD,
+    CROWDED,
     CROWDING,
     FEW_DROPPED,
     FLAT_ENOUGH,
     ISOLATED,
+    LOW,
     MOST_DROPPED,
     NEIGHBOURS,
     OFF,
@@ -48,7 +50,7 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         lost = int((~keep).sum())
         if not lost:
             continue
-        if crowded(data.w[~keep], data.w) if dim == n else hangs_together(data.w[~keep], dim):
+        if crowded(data.w[~keep], data.w[keep]) or (dim < n and hangs_together(data.w[~keep], dim)):
             data.doubts.append(
                 f"{lost} of {len(keep)} samples do not satisfy what the others do, but hang together: they were kept. The set "
                 f"may have a part that few samples show; give more samples of it, or leave these out."
@@ -143,15 +145,21 @@ def _few(keep: Tensor) -> Tensor:
 
 
 def crowded(w: Tensor, among: Tensor) -> bool:
-    """Whether isolated samples of a region crowd somewhere: a part of it that few samples show, and no outliers anywhere.
+    """Whether samples that disagree with the others crowd somewhere: a part of the set that few samples show.
 
-    Their fifth neighbours among themselves are then nearer than half of what they are for points anywhere in the box of all.
+    Their fifth neighbours among themselves are then nearer than CROWDING times what they are for points anywhere in the box of all
+    samples. Among samples of a region only the empty rest of the box counts: nowhere else would an outlier be seen.
     """
     n, k = w.shape[1], NEIGHBOURS
     if len(w) <= k:
         return False
+    low, high = torch.cat([w, among]).amin(0), torch.cat([w, among]).amax(0)
+    room = float((high - low).prod())
+    if n <= LOW:
+        points = low + (high - low) * torch.rand(2_000, n, generator=torch.Generator().manual_seed(0), dtype=w.dtype)
+        room *= float((missing(points, among) > math.log(len(among)) + CROWDED).double().mean().clamp(min=1e-3))
     ball = math.pi ** (n / 2) / math.gamma(n / 2 + 1)
-    anywhere = (k * float((among.amax(0) - among.amin(0)).prod()) / (len(w) * ball)) ** (1 / n)
+    anywhere = (k * room / (len(w) * ball)) ** (1 / n)
     return float(neighbours(w, k + 1)[1][:, -1].median()) < CROWDING * anywhere
 
 

@@ -70,6 +70,7 @@ LEVEL = 0.05  # of a test by chance
 QUARTER = 0.25
 BEYOND = 0.05
 SHORT = 0.05  # share of held-out samples outside of an alpha shape that is worth a warning
+SEEN = 0.5  # of a region's size: holes up to this radius should be seen
 FEWEST_EACH = 10  # samples for every dimension and one more
 ROUND = 1e-7  # of the size: held-out samples that are nearer satisfy equations exactly
 TOUCH = 1e-9  # of the size: nearer is equal
