@@ -237,7 +237,7 @@ def resolution(data: Samples) -> float:
 def coarse(M: LearnedSet, data: Samples, trial: Trial) -> str:
     """Samples of a region that are too few to show holes."""
     radius = resolution(data)
-    if trial.n > rules.LOW or radius <= rules.SEEN * data.unit:
+    if not 1 < trial.n <= rules.LOW or radius <= rules.SEEN * data.unit:
         return ""
     return (
         f"{len(data.w)} samples are too few to see holes and bays of a radius below {radius:.2g} (the set's size is "
