@@ -14,7 +14,6 @@ a second model of ours has `Pressed` paths.
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
 import json
 import math
@@ -29,7 +28,7 @@ from torch import Tensor, nn
 import inbounds as ib
 from inbounds.distributions import UniformOn, VonMisesFisher, WrappedNormal
 from inbounds.generative import Pressed
-from inbounds.records import machine
+from inbounds.records import head
 
 ROOT = Path(__file__).parents[1]
 RESULTS, FIGURE = ROOT / "results" / "beyond_flows.json", ROOT / "results" / "figures" / "flows.png"
@@ -286,7 +285,6 @@ def draw(pictures: dict[str, dict[str, Tensor]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, printed and not stored")
-    parser.add_argument("--commit", default="", help="of the code that was measured, for the head of the file")
     parser.add_argument("--only", nargs="+", default=list(SETS), choices=SETS, help="these alone; other rows of the file stay")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -297,10 +295,10 @@ def main() -> None:
     for name in args.only:
         torch.manual_seed(0)
         found, pictures[name] = study(name, SETS[name][0], SETS[name][1](), steps, count)
-        results[name] = {"commit": args.commit, **found}
+        about = head("python benchmarks/beyond_flows.py")
+        results[name] = {"commit": about["commit"], **found}
         if not args.quick:
-            head = {"command": "python benchmarks/beyond_flows.py", "date": datetime.date.today().isoformat()}
-            RESULTS.write_text(json.dumps({**head, "machine": machine(), "results": results}, indent=1) + "\n")
+            RESULTS.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
     if whole and not args.quick:
         draw(pictures)
 
