@@ -367,20 +367,13 @@ def others(share: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, printed and not stored")
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument("--optimisers", action="store_true", help="these alone; the other parts of the stored file stay")
-    either.add_argument("--others", action="store_true", help="all but the optimisers, which stay in the stored file")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    parts = [optimisers] * (not args.others) + [others] * (not args.optimisers)
-    results, heads = {}, {}
-    for part in parts:
-        results |= part(10 if args.quick else 1)
-        heads[part.__name__] = head("python benchmarks/beyond.py" + f" --{part.__name__}" * (len(parts) == 1))
+    about = head("python benchmarks/beyond.py")
+    share = 10 if args.quick else 1
+    results = optimisers(share) | others(share)
     if not args.quick:
-        stored = json.loads(RESULTS.read_text()) if len(parts) == 1 else {"results": {}}
-        merged = {"runs": stored.get("runs", {}) | heads, "results": stored["results"] | known(results)}
-        RESULTS.write_text(json.dumps(merged, indent=1, allow_nan=False) + "\n")
+        RESULTS.write_text(json.dumps({**about, "results": known(results)}, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round of times, printed and not stored")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    about = head("python benchmarks/beyond_ode.py")
     g = torch.Generator().manual_seed(0)
     rounds = 1 if args.quick else 5
     starts = torch.randn(64, 2, dtype=D, generator=g)
@@ -169,7 +170,7 @@ def main() -> None:
         bound[name] = constrained(name, M, field, M.sample(32, generator=g, dtype=D), horizon)
     if not args.quick:
         results = {"unconstrained": free, "constrained": bound}
-        RESULTS.write_text(json.dumps({**head("python benchmarks/beyond_ode.py"), "results": results}, indent=1) + "\n")
+        RESULTS.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
