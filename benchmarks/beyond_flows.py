@@ -18,6 +18,7 @@ import itertools
 import json
 import math
 import time
+from pathlib import Path
 
 import torch
 from flow_matching.path import CondOTProbPath  # pyright: ignore[reportMissingImports]
