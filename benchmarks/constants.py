@@ -133,12 +133,17 @@ def planning() -> Callable[[], Answer]:
 
 
 def solvers() -> Callable[[], Answer]:
-    """One and several equations and inequalities, polytopes with many and with degenerate faces, cones and planes."""
+    """One and several equations and inequalities, arms with and without limits, polytopes with degenerate faces, and others."""
 
     def torus(x: Tensor) -> Tensor:
         return ((x[..., :2].norm(dim=-1) - 2) ** 2 + x[..., 2] ** 2 - 0.25)[..., None]
 
+    def arm(q: Tensor) -> Tensor:
+        angles = q.cumsum(0)
+        return torch.stack([angles.cos().sum() - 2, angles.sin().sum() - 1])
+
     g = torch.Generator().manual_seed(0)
+    nearly = torch.randn(3, 5, generator=g).repeat(4, 1) + 1e-7 * torch.randn(12, 5, generator=g)
     cube = torch.cat([torch.eye(4), -torch.eye(4)])
     sets = [
         (ib.Implicit((3,), eq=torus, on_fail="best"), 3.0, 60),
@@ -150,7 +155,10 @@ def solvers() -> Callable[[], Answer]:
         ),
         (ib.Polytope(torch.randn(20, 6, generator=g), torch.rand(20, generator=g) + 0.1), 3.0, 100),
         (ib.Polytope(torch.cat([cube, cube, torch.ones(1, 4)]), torch.ones(17)), 3.0, 60),
-        (ib.Correlation(4), 2.0, 30),
+        (ib.Polytope(nearly, torch.ones(12), on_fail="best"), 5.0, 60),
+        (ib.Implicit((6,), eq=arm, on_fail="best"), 2.0, 24),
+        (ib.Implicit((4,), eq=arm, ineq=lambda q: q.abs() - 1.5, on_fail="best"), 2.0, 10),
+        (ib.Correlation(8), 100.0, 20),
         (ib.Ellipsoid([1.0, 2.0, 30.0]), 40.0, 100),
         (ib.Intersection(ib.Ball(3), ib.Affine([[1.0, 1.0, 1.0]], [0.5])), 3.0, 60),
     ]
