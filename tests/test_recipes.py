@@ -1,5 +1,6 @@
 """The recipes of docs/recipes.md: each is short, runs, and keeps its promise."""
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -32,6 +33,18 @@ def test_every_example_is_on_the_page_and_the_page_has_no_other():
 @pytest.mark.parametrize("name", re.findall(r"^\| \[.*\]\(\.\./examples/(\w+)\.py\)", PAGE, re.M))
 def test_a_recipe_has_fewer_than_forty_lines(name):
     assert len((FOLDER / f"{name}.py").read_text().splitlines()) <= (60 if name in OTHERS else 39)
+
+
+def test_what_the_page_says_about_their_time_is_what_was_measured():
+    """The stored run has every recipe, each below the limit, with bytecode; the page rounds what torch alone costs."""
+    told = json.loads((FOLDER.parent / "results" / "recipes.json").read_text())
+    cost = {row["recipe"]: row["seconds"] for row in told["rows"]}
+    assert set(cost) >= {file.stem for file in FOLDER.glob("*.py")} and told["bytecode"] is True
+    assert max(cost.values()) < told["limit"] == 6
+    first, optimiser, onnx = (cost[f"torch alone: {name}"] for name in ("import", "optimiser", "ONNX"))
+    words = " ".join(PAGE.split())
+    assert f"its import takes {first:.1f} s, its first optimiser {optimiser - first:.1f} s more" in words
+    assert f"its first export to ONNX {onnx - first:.1f} s more than the import" in words
 
 
 def test_rotation_head():

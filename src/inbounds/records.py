@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -24,6 +26,21 @@ def machine() -> dict:
         "torch": torch.__version__,
         "inbounds": __version__,
     }
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this package runs from; None outside of one."""
+    try:
+        where = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+        done = subprocess.run(where, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def head(command: str) -> dict:
+    """Where a stored result comes from: the command, the commit of this checkout, the date and the machine."""
+    return {"command": command, "commit": commit(), "date": datetime.date.today().isoformat(), "machine": machine()}
 
 
 def writable(out: Path) -> Path:

@@ -148,6 +148,10 @@ class Algebraic(LearnedSet):
         y = self._lower(z)
         return self._excess(y) <= 0 if len(self._f) else torch.ones_like(y[:, 0], dtype=torch.bool)
 
+    def level(self, z: Tensor) -> Tensor:
+        """(rows,): |f|^2, which is 1 at most where the inequality holds."""
+        return self._excess(self._lower(z)) + 1
+
     def settled(self, w: Tensor) -> Tensor:
         """The starting samples w, moved on to the equations."""
         return self._newton(w, w, torch.arange(len(w)), None, w.new_full((len(w),), EPS), w)
@@ -218,7 +222,7 @@ class Algebraic(LearnedSet):
         W, rest = self.W.index_select(0, i), 0.25 * eps.sqrt()  # convergence is quadratic
         e, A = self._equations(y, W, active)
         l = Gram(A).split(x - y)[1]
-        stiff = STIFF * (1 + length(l))
+        stiff = STIFF * (1 + length(l)[:, None])
         step, sound = eps, i >= 0
         for _ in range(PLAIN_STEPS):
             move, l, sound = stiff_step(self._lagrangian(y, W, l, active), A, e, l, x - y, stiff)
