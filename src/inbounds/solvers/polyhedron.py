@@ -33,6 +33,8 @@ from .solution import EMPTY, FLAT, NOT_CONVERGED, OK
 RANK = 1e-10  # an equality nearer than this (relative) to the span of those before it is redundant
 PARALLEL = 1e-9  # a face whose normal has no more than this outside the span of the equalities is decided by them
 LAND = 3  # units of rounding of the caller's dtype that the answer lies inside every inequality
+PRESSES = 3  # of faces that depend on others and are met by rounding: one for each of them, and the worst is taken first
+DEPENDENT = 1e-6  # share of a face in another one that is not rounding
 FAR = 1e3  # an x farther away than this, in sizes of the answer, is moved nearer along its own ray
 
 
@@ -381,6 +383,29 @@ class Rows:
             room = room + 16 * eps * pick(own.b / own.length.clamp(min=1e-300), self.J).abs().amax(1)
         return landed, flat, torch.where(flat | (land == 0), (over - room).clamp(min=0), over)
 
+    def press(self, at: Tensor, b: Tensor, margin: Tensor) -> None:
+        """Moves the rows `at` off faces that are not in J but depend on it, and are met by rounding.
+
+        With A_p = sum r_j A_j, the faces j with r_j > 0 are pressed until face p has its margin, too. b: without margins.
+        """
+        d = b - margin
+        for _ in range(PRESSES):
+            A, J = rows_of(self.A, at, 2), self.J[at]
+            short, p = (times(A, self.y[at]) - rows_of(b, at, 1) + margin[at]).max(1)
+            p, width = p[:, None], max(1, int((J < A.shape[-2]).sum(1).max()))
+            N = Chosen(A, J[:, :width], self.G)
+            r = N.solve(N.times(take(A, p)[:, 0]))
+            up = (r > DEPENDENT) & (N.J < A.shape[-2])
+            part = torch.where(up, short[:, None] / torch.where(up, r, 0.0).sum(1, keepdim=True).clamp(min=DEPENDENT), 0.0)
+            press = torch.where(part > 0, part, 0.0)
+            d = d.index_copy(0, at, d[at].scatter_add(1, N.J.clamp(max=A.shape[-2] - 1), -press))
+            y, l = N.meet(self.x[at], pick(d[at], N.J))
+            self.y = self.y.index_copy(0, at, y)
+            self.l = self.l.index_copy(0, at, torch.nn.functional.pad(l, (0, self.J.shape[1] - width)))
+            at = at[(times(A, y) - rows_of(b, at, 1) > 0).any(1)]
+            if not len(at):
+                return
+
     def mended(
         self, restore: Restore, own: Own, plain: Tensor, margin: Tensor, landed: Tensor, fail: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -389,6 +414,11 @@ class Rows:
         part.run()
         some = own.of(fail)
         there = some.finish(restore.of(fail)(part.y))
+        over = part.finished & (some.worst(there) > 0)
+        at = over.nonzero()[:, 0]
+        if len(at):
+            part.press(at, rows_of(self.b, fail, 1), margin[fail])
+            there = some.finish(restore.of(fail)(part.y))
         good = part.finished & (some.worst(there) <= 0)
         rows, self.N = fail[good], None
         landed = landed.index_copy(0, rows, there[good])
