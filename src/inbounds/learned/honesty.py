@@ -253,5 +253,6 @@ def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:
     radius = float(torch.cdist(where, data.lift(data.w)).min())
     return (
         f"The region holds an empty ball of radius {radius:.2g} around ({', '.join(f'{v:.3g}' for v in where[0].tolist())}), "
-        f"where chance alone would leave samples: the true set may have a hole or a bay there that was not found. Give more samples."
+        f"where chance alone would leave samples: the true set may have a hole or a bay there that was not found. Give more "
+        f"samples."
     )
