@@ -24,8 +24,8 @@ class AlphaShape(Polyhedral):
 
     Around N uniform samples, the number that a circumscribed ball should have held is a Gamma(d) variable. A ball is too large if
     it is above the bound that all balls of a full region keep with a probability of 95 %; the density is that of the corners'
-    tenth neighbours, by their median: an outlier's own are far away. Simplices with smaller balls are in. Others are thin ones at a
-    straight side, whose balls lie outside, or they span a hole or a bay. `WIDER` tells them apart.
+    tenth neighbours, by their median: an outlier's own are far away. Simplices with smaller balls are in. Others are thin ones at
+    a straight side, whose balls lie outside, or they span a hole or a bay: `filled` tells them apart.
 
     facets (F, d, d) and normals (F, d): the boundary, corners counterclockwise seen from outside. samples: some of the inside.
     """
@@ -88,8 +88,8 @@ class AlphaShape(Polyhedral):
 def filled(x: Tensor, stretch: float = 1.0) -> Tensor:
     """The simplices between which chance leaves so much room, (S, d + 1) row numbers of the samples x.
 
-    Those with small balls; then those that larger balls would add, piece by piece: a piece, which is connected by facets, is in if
-    no point of it is the middle of an empty ball that should have held more than chance allows.
+    Those with small balls; then those that larger balls would add, piece by piece: a piece, which is connected by facets, is in
+    if no point of it is the middle of an empty ball that should have held more than chance allows.
     """
     d, (corners, beside) = x.shape[1], _triangulated(x)
     usual = neighbours(x, min(LOCAL, len(x) - 1) + 1)[1][:, -1]
@@ -114,7 +114,7 @@ def _room(x: Tensor, corners: Tensor, usual: Tensor) -> Tensor:
 
 
 def _pieces(some: Tensor, beside: Tensor) -> Tensor:
-    """(S,): numbers of the pieces that some of the simplices form, by the least simplex of each; beside (S, d + 1): -1 for none."""
+    """(S,): numbers of the pieces that some of the simplices form, by the least of each; beside (S, d + 1): -1 for none."""
     piece = torch.arange(len(some))
     joined = some[:, None] & (beside >= 0) & some[beside.clamp(min=0)]
     beside = torch.where(joined, beside, piece[:, None])
@@ -202,7 +202,7 @@ def _radii(corners: Tensor) -> Tensor:
 
 
 def _triangulated(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The Delaunay simplices of the samples: row numbers of their corners, and which simplices lie opposite to them, -1 for none."""
+    """The Delaunay simplices of the samples: row numbers of their corners, and which simplices lie opposite, -1 for none."""
     with needed_for("Fitting an alpha shape"):
         from scipy.spatial import Delaunay, QhullError
     try:

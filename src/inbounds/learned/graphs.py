@@ -116,8 +116,8 @@ def _from_graph(Y: Tensor, c: Tensor, T: Tensor, radius: Tensor, G: Tensor) -> T
 def spread(x: Tensor) -> Tensor:
     """(N,): mean log of the distance of the tenth neighbour over those of the nearer ones, whose mean is 1 / dimension.
 
-    Levina and Bickel (2005): of uniform samples in dimension m, log(T_k / T_j) has the mean sum_{i=j}^{k-1} 1 / (m i), so that the mean
-    over j < k is 1 / m.
+    Levina and Bickel (2005): of uniform samples in dimension m, log(T_k / T_j) has the mean (1/j + .. + 1/(k-1)) / m; the mean of
+    that over j = 1 .. k-1 is 1 / m.
     """
     far = neighbours(x, min(LOCAL, len(x) - 1) + 1)[1][:, 1:].clamp(min=1e-300)
     return (far[:, -1:] / far[:, :-1]).log().mean(1)

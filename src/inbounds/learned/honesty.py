@@ -184,8 +184,8 @@ def thick(trial: Trial) -> str:
 def part_of_it(M: LearnedSet, data: Samples) -> str:
     """Samples that crowd on a part of the set that has fewer dimensions than the set, as where equations were not found.
 
-    The dimension by which neighbours' distances grow is compared with that of as many points drawn from the set, which has the same
-    bias. Uneven samples have the set's dimension all the same.
+    The dimension by which neighbours' distances grow is compared with that of as many points drawn from the set, which has the
+    same bias. Uneven samples have the set's dimension all the same.
     """
     w = data.w[:CROWDS]
     scale = torch.linalg.svd(w - w.mean(0), full_matrices=False)
@@ -197,9 +197,9 @@ def part_of_it(M: LearnedSet, data: Samples) -> str:
     if most - least <= rules.GAIN or float(ours.mean() - theirs.mean()) <= 3 * error:
         return ""
     return (
-        f"The samples lie together as those of a set of dimension {least:.1f} do, but points of the set that was found, of dimension "
-        f"{M.info['dimension']}, as those of dimension {most:.1f}: the samples seem to fill a part of it, and equations of higher "
-        f"degree may be missing. Give more samples, or method='local'."
+        f"The samples lie together as those of a set of dimension {least:.1f} do, but points of the set that was found, of "
+        f"dimension {M.info['dimension']}, as those of dimension {most:.1f}: the samples seem to fill a part of it, and "
+        f"equations of higher degree may be missing. Give more samples, or method='local'."
     )
 
 
@@ -253,5 +253,6 @@ def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:
     radius = float(torch.cdist(where, data.lift(data.w)).min())
     return (
         f"The region holds an empty ball of radius {radius:.2g} around ({', '.join(f'{v:.3g}' for v in where[0].tolist())}), "
-        f"where chance alone would leave samples: the true set may have a hole or a bay there that was not found. Give more samples."
+        f"where chance alone would leave samples: the true set may have a hole or a bay there that was not found. Give more "
+        f"samples."
     )

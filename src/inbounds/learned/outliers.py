@@ -147,8 +147,8 @@ def _few(keep: Tensor) -> Tensor:
 def crowded(w: Tensor, among: Tensor) -> bool:
     """Whether samples that disagree with the others crowd somewhere: a part of the set that few samples show.
 
-    Their fifth neighbours among themselves are then nearer than CROWDING times what they are for points anywhere in the box of all
-    samples. Among samples of a region only the empty rest of the box counts: nowhere else would an outlier be seen.
+    Their fifth neighbours among themselves are then nearer than CROWDING times what they are for points anywhere in the box of
+    all samples. In three dimensions or fewer only the empty rest of the box counts: nowhere else would an outlier be seen.
     """
     n, k = w.shape[1], NEIGHBOURS
     if len(w) <= k:

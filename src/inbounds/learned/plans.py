@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .algebraic import Algebraic, combinations
+from .algebraic import Algebraic
 from .christoffel import region
+from .near import combinations
 from .polynomials import Monomials, Polynomials
 from .samples import Samples
 from .vanishing import EXACT, Spectrum, codimension, spectrum
