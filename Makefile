@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # --no-compile: only what is imported is compiled, a small part of what is installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-beyond bench-equations bench-training docs release-check lint clean
+.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-authors bench-beyond bench-equations bench-training docs release-check lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -90,6 +90,9 @@ bench-beyond: $(PEERS)/done  ## optimisers, distributions, ODEs and flows beside
 
 bench-equations: .venv-equations/done .venv-equations-jax/done  ## sets from equations against their peers, a quarter of an hour; writes results/equations.json
 	.venv-equations/bin/python benchmarks/equations.py
+
+bench-authors: .venv-equations/done .venv-equations-jax/done  ## the schemes of inbounds compare next to their authors' code, seconds; writes results/compare/authors.json
+	.venv-equations/bin/python benchmarks/authors.py $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
 
 bench-training: .venv/dev  ## a stack of ten models against plain loops, one thread; writes results/training.json
 	$(BIN)/python benchmarks/training.py

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from head import head
 from torch import Tensor, nn
 
 import inbounds as ib
 from inbounds.distributions import IsotropicSO3, ProjectedNormal, VonMisesFisher, WrappedNormal
 from inbounds.distributions.angles import legendre, log_sphere_area
 from inbounds.distributions.von_mises_fisher import polar_law
+from inbounds.records import head
 
 D = torch.float64
 STEPS = 1000

@@ -18,17 +18,19 @@ import itertools
 import json
 import math
 import time
+from pathlib import Path
 
 import torch
 from flow_matching.path import CondOTProbPath  # pyright: ignore[reportMissingImports]
 from flow_matching.solver import ODESolver  # pyright: ignore[reportMissingImports]
-from head import ROOT, head
 from torch import Tensor, nn
 
 import inbounds as ib
 from inbounds.distributions import UniformOn, VonMisesFisher, WrappedNormal
 from inbounds.generative import Pressed
+from inbounds.records import head
 
+ROOT = Path(__file__).parents[1]
 RESULTS, FIGURE = ROOT / "results" / "beyond_flows.json", ROOT / "results" / "figures" / "flows.png"
 NEAR = 1e-4
 STEPS = 40  # of the sampler, for both

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from head import head
 from torch import Tensor, nn
 from torchdiffeq import odeint  # pyright: ignore[reportMissingImports]
 
 import inbounds as ib
+from inbounds.records import head
 
 D = torch.float64
 RESULTS = Path(__file__).parents[1] / "results" / "beyond_ode.json"

@@ -21,8 +21,9 @@ import time
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
-from head import ROOT, head
+from inbounds.records import head
 
+ROOT = Path(__file__).parents[1]
 LIMIT = 6.0  # seconds
 EXPORT = "torch.onnx.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),), dynamo=True, verbose=False)"
 ALONE = {
