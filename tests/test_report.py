@@ -105,6 +105,7 @@ def test_a_run_without_most_things_says_so_in_a_sentence_each(tmp_path):
     text = unescape(write(folder, tmp_path / "small.html").read_text())
     for sentence in ("no finished cell on the sphere", "no finished cell on rotations", "no finished protein cell"):
         assert sentence in text
+    assert "Disk, fit, auto: 60 samples are too few" in text  # what fit warns of is on the page
     assert {p.stem for p in (tmp_path / "small").glob("*.svg")} == {
         "accuracy-disk", "curves-disk", "layers-disk", "projection-disk", "planning"
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import torch
 
 from ..core import ConstraintSet
 from ..data.pairs import Pairs, generator
-from ..learned import fit
+from ..learned import FitWarning, LearnedSet, fit
 from ..paper.cells import learned_set
 from ..paper.figures.projection import METHODS, SIGMAS, samples
 from ..paper.results import TrainedCell
@@ -122,12 +123,13 @@ def projections(reading: Reading) -> tuple[list[Figure], str]:
         rows = [r for r in json.loads(file.read_text())["rows"] if r["dataset"] in reading.by_dataset]
         if rows:
             return _projection_charts(rows), f"The numbers are those of {file.name}, which inbounds figure projection wrote."
-    rows = [r for name in reading.by_dataset if name in LEARNED for r in _measured(reading, name)]
+    doubts: list[str] = []
+    rows = [r for name in reading.by_dataset if name in LEARNED for r in _measured(reading, name, doubts)]
     told = (
         f"They were measured while this report was written, on {SAMPLES:,} training targets. The flow is the one that the Flow "
         "rows of this run use; inbounds figure projection measures more methods on more samples."
     )
-    return _projection_charts(rows), told
+    return _projection_charts(rows), " ".join([told, *doubts])
 
 
 def _projection_charts(rows: list[dict]) -> list[Figure]:
@@ -149,11 +151,14 @@ SHORT = {"flow": "flow", "flow-own-time": "flow, own time", "heat": "heat kernel
 
 
 @torch.no_grad()
-def _measured(reading: Reading, name: str) -> Iterator[dict]:
+def _measured(reading: Reading, name: str, doubts: list[str]) -> Iterator[dict]:
+    """A row for every method and noise. doubts: what `fit` warns of is added here, for the page."""
     pairs = reading.by_dataset[name][0].data
     y = samples(pairs, "test", PROBES)
     noise = torch.randn(y.shape, generator=generator(0, stream=6), dtype=torch.float64)
     for method, M in _learned(reading, name, pairs):
+        if method == "auto" and isinstance(M, LearnedSet):
+            doubts += [f"{SETS[name]}, fit, auto: {doubt}" for doubt in M.info["doubts"]]
         for sigma in SIGMAS:
             x = y + sigma * noise
             error = (M.project(x).double() - pairs.set.project(x)).square().mean()
@@ -168,5 +173,7 @@ def _learned(reading: Reading, name: str, pairs: Pairs) -> Iterator[tuple[str, C
         assert flow is not None
         yield "flow", flow.double()
     for method in ("heat", "auto"):
-        with suppress(ValueError):  # too few samples, or nothing that fits them
-            yield method, fit(samples(pairs, "train", SAMPLES), method)
+        with suppress(ValueError), warnings.catch_warnings():  # ValueError: too few samples, or nothing that fits them
+            warnings.simplefilter("ignore", FitWarning)  # the page says them
+            M = fit(samples(pairs, "train", SAMPLES), method)
+            yield method, M
