@@ -36,7 +36,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", sorted(SMALL.keys() - {"sine-hardnet"}))  # which has the solver of sine
 def test_optimal_points_are_stationary(name):
     """y = P(y - t grad) holds exactly at stationary points; P is ours, y the solver's."""
     assert SMALL.keys() | {"acopf14", "acopf30"} == TASKS.keys()  # these have tests of their own
