@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,8 @@ def main(source: str, target: str) -> None:
     import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
     from pinet import AffineInequalityConstraint, EqualityConstraint, Project, ProjectionInstance  # pyright: ignore[reportMissingImports]
 
-    task, out = np.load(source), {"version": np.array(importlib.metadata.version("pinet-hcnn"))}
+    task = np.load(source)
+    out: dict[str, Any] = {"version": np.array(importlib.metadata.version("pinet-hcnn"))}
     A, b, E, f, u, g = (task[k] for k in "AbEfug")
     low = np.full_like(b, -np.inf)
     inner = AffineInequalityConstraint(*(jnp.asarray(t) for t in (A[None], low[None, :, None], b[None, :, None])))

@@ -36,7 +36,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", sorted(SMALL.keys() - {"sine-hardnet"}))  # which has the solver of sine
 def test_optimal_points_are_stationary(name):
     """y = P(y - t grad) holds exactly at stationary points; P is ours, y the solver's."""
     assert SMALL.keys() | {"acopf14", "acopf30"} == TASKS.keys()  # these have tests of their own
@@ -299,6 +299,7 @@ def test_our_schemes_were_compared_with_their_authors_code():
     assert {r["scheme"] for r in rows} == {"RAYEN", "OptNet", "splitting", "DC3", "HardNet-Aff", "E2ELR repair"}
     for row in rows:
         assert row["outputs"] <= row["bound"] <= 1e-6
+        assert f"| {row['authors']} | {row['where']} | {row['outputs']:.1e} | " in PAGE
         if not row["met"]:
             ours, theirs = row["to_differences"]
             assert ours < 1e-9 < row["gradients"] <= 2 * theirs

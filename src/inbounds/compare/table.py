@@ -8,6 +8,7 @@ import json
 import math
 import statistics
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from ..records import tiny
 from ..train.store import Store
@@ -165,10 +166,10 @@ def markdown(found: list[Cell]) -> str:
 
 def quoted(text: str) -> str:
     """The table of a stored file, as a page quotes it: `scripts/quote.py` writes it, and a test compares it."""
-    known = Cell.__dataclass_fields__
-    found = [
-        Cell(**{k: tuple(v) if isinstance(v, list) else v for k, v in c.items() if k in known}) for c in json.loads(text)["cells"]
+    known: list[dict[str, Any]] = [
+        {k: v for k, v in c.items() if k in Cell.__dataclass_fields__} for c in json.loads(text)["cells"]
     ]
+    found = [Cell(**{**c, "gap_by_seed": tuple(c.get("gap_by_seed", ()))}) for c in known]
     return "\n" + markdown(found).split("\n\n", 1)[1]
 
 
