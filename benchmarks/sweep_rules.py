@@ -1,7 +1,7 @@
-"""What breaks when a threshold of `ib.fit` is halved or doubled: cells of `truth.py` with numbers of `learned/rules.py` changed.
+"""What breaks when a threshold of `ib.fit` is halved or doubled.
 
-Every threshold is multiplied by 1/2 and by 2, one at a time, and the cells of CELLS are judged again (those of two dimensions
-or three and few samples, since there are many runs). Stored are the verdicts that changed, and by how much the ratio to the best of
+Every number of `learned/rules.py` is multiplied by 1/2 and by 2, one at a time, and ten cells of `truth.py` are judged again (cheap
+ones, since there are many runs). Stored are the verdicts that changed, and by how much the ratio to the best of
 the simple ways grew. Writes results/rules.json after every run; the same command goes on where it was stopped.
 """
 
