@@ -1,8 +1,8 @@
 """What breaks when a threshold of `ib.fit` is halved or doubled.
 
-Every number of `learned/rules.py` is multiplied by 1/2 and by 2, one at a time, and ten cells of `truth.py` are judged again (cheap
-ones, since there are many runs). Stored are the verdicts that changed, and by how much the ratio to the best of
-the simple ways grew. Writes results/rules.json after every run; the same command goes on where it was stopped.
+Every number of `learned/rules.py` is multiplied by 1/2 and by 2, one at a time, and ten cells of `truth.py` are judged again
+(cheap ones, since there are many runs). Stored are the cells whose verdict, warning or ratio to the best of the simple ways
+changed. Writes results/rules.json after every run; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
