@@ -6,8 +6,9 @@ ABOVE_NOISE: least displacement in standard deviations of the noise. Halved, noi
   hides the dimension.
 SLACK - 1: risks that count as equal. Halved, the simpler of two equals loses by chance; doubled, a set passes that has one
   dimension of twenty too many.
-TIE: standard errors of a paired difference below which candidates are equal: a test at the level of 5 %. Halved, the simpler of
-  two equals loses by chance; doubled, hulls win over regions with bays. For regions it was 3 until a triangle with outliers was seen.
+TIE: standard errors of a paired difference below which candidates are equal: a test at the level of 5 %. Halved, the simpler
+  of two equals loses by chance; doubled, hulls win over regions with bays. For regions it was 3 until a triangle with outliers
+  was seen.
 GAIN: dimensions that a thinner set must save. Halved, curves through a region win by chance; doubled, noisy equations lose.
 NOISY: noise that a manifold may have, of the samples' standard deviation per coordinate. Halved, noise of 0.1 makes regions;
   doubled, normal clouds (0.7) become spheres.
