@@ -45,9 +45,10 @@ def changed(name: str, factor: float) -> list[dict]:
     def work() -> None:
         if name:
             value = getattr(rules, name)
-            new = tuple(factor * v for v in value) if isinstance(value, tuple) else type(value)(factor * value)
             if name == "SLACK":  # what counts is by how much it exceeds 1
-                new = 1 + factor * (value - 1)
+                new = 1 + factor * (rules.SLACK - 1)
+            else:
+                new = tuple(factor * v for v in value) if isinstance(value, tuple) else type(value)(factor * value)
             for module in (rules, outliers, alpha):
                 if hasattr(module, name):
                     setattr(module, name, new)
