@@ -228,3 +228,38 @@ def test_projection_stalls_where_ray_scaling_and_the_penalty_do_not():
     assert nothing == 0.0 and stalled > 0.3
     assert fit_from_outside(ib.RayScaling(box))[0] < 0.05
     assert fit_from_outside(ib.Projection(box), penalty=0.1)[0] < 0.05
+
+
+def compiled(step, backend):
+    """The compiled step in one graph, forwards and backwards, is the step; and its points are inside."""
+    u = torch.cat([draw(16, step.size), 1e3 * draw(4, step.size, seed=1)])
+    torch._dynamo.reset()
+    f = torch.compile(lambda z: step(None, z), fullgraph=True, backend=backend)
+    for dtype in (torch.float32, torch.float64):
+        x, z = (u.to(dtype).clone().requires_grad_() for _ in range(2))
+        y, true = f(x), step(None, z)
+        assert (step.M.residuals(y.detach())[1] <= 0).all()
+        torch.testing.assert_close(y, true, atol=1e-5, rtol=1e-5)
+        w = draw(*y.shape, seed=2).to(dtype)
+        torch.testing.assert_close(torch.autograd.grad(y, x, w), torch.autograd.grad(true, z, w), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("step", [RAYS[0], RAYS[2], RAYS[5]], ids=repr)
+def test_ray_scaling_in_one_graph(step):
+    compiled(step, "aot_eager")
+
+
+@pytest.mark.inductor_all
+@pytest.mark.parametrize("step", RAYS, ids=repr)
+def test_ray_scaling_under_inductor(step):
+    compiled(step, "inductor")
+
+
+@pytest.mark.parametrize("step", [RAYS[0], RAYS[2], RAYS[5]], ids=repr)
+def test_ray_scaling_is_vmapped_and_exported(step):
+    u = draw(6, step.size)
+    torch.testing.assert_close(torch.func.vmap(lambda z: step(None, z))(u), step(None, u))
+    net = ib.FAA(nn.Linear(step.size, step.size), step)
+    program = torch.export.export(net, (u,), dynamic_shapes=[{0: torch.export.Dim("batch", min=2, max=64)}])
+    more = draw(9, step.size, seed=1)
+    torch.testing.assert_close(program.module()(more), net(more))

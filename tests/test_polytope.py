@@ -148,6 +148,17 @@ def test_faces_that_depend_on_nearly_dependent_ones_are_dropped():
     assert J.tolist() == [[0, 1, 3]]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_faces_that_meet_in_one_point_leave_room_to_land(dtype):
+    """Three shares at their cap fill their sector, so the fourth is at 0: five faces meet, and every row still lands inside."""
+    eye, sectors = torch.eye(20, dtype=dtype), torch.eye(5, dtype=dtype).repeat_interleave(4, 1)
+    A, b = torch.cat([-eye, eye, sectors]), torch.tensor([0.0] * 20 + [0.1] * 20 + [0.3] * 5, dtype=dtype)
+    M = ib.Polytope(A, b, torch.ones(1, 20, dtype=dtype), torch.ones(1, dtype=dtype))
+    x = 0.3 * draw(512, 20, seed=5, dtype=dtype)
+    s = M.solve(x)
+    assert (s.status == OK).all() and (s.point.double() @ A.double().mT - b.double() <= 0).all()
+
+
 def test_equalities_bounds_and_weight_together():
     n = 8
     A, b = random_faces(n, 12)

@@ -16,6 +16,7 @@ from .steps import Step
 ON_PLANES = 1e-6  # how far off an equation a center may be: that of a float32 one, of size up to 10
 SPAN = 1e9  # the gauge of v is looked for from |v| / SPAN to |v| * SPAN: sets of a size between these
 HALVINGS = 80  # of the logarithm of SPAN^2, 41 in units of 1: to 3e-23, below rounding
+NUDGE = 1e-5  # part of k over which its slope is taken: central differences are then right to 1e-10, rounding to 1e-11
 TINY = 1e-300  # keeps a quotient finite
 
 
@@ -84,10 +85,9 @@ class RayScaling(Step):
                 out = self._over(c, v.detach(), mid) > 0
                 low, high = torch.where(out, mid, low), torch.where(out, high, mid)
         k = high.detach()
-        # one Newton step with derivative: h(c + v / k) = 0
-        with torch.enable_grad():
-            t = k.clone().requires_grad_()
-            (slope,) = torch.autograd.grad(self._over(c, v.detach(), t).sum(), t)
+        # one Newton step, whose derivative is that of k: h(c + v / k) = 0. Its slope is a number, not a function of v
+        ends = [self._over(c, v.detach(), k * (1 + s * NUDGE)) for s in (1, -1)]  # autograd cannot be called inside a graph
+        slope = ((ends[0] - ends[1]) / (2 * NUDGE * k)).detach()
         k = k - (self._over(c, v, k) - self._over(c, v.detach(), k).detach()) / torch.where(slope.abs() > TINY, slope, -1.0)
         return k.reshape(*k.shape, *wide)
 

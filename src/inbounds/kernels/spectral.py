@@ -26,6 +26,7 @@ def eigen_floor(x: Tensor) -> float:
     return max(4, x.shape[-1]) * torch.finfo(x.dtype).eps
 
 
+MEMORY = 10**7  # entries of what `diagonal_slope` keeps at once
 NULL = 8  # eigenvalues below NULL floors are active: `_clamp` lands on two (LANDING and ACTIVE in core.py)
 
 
@@ -40,19 +41,42 @@ def safe_eigh(b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _clamp(b: Tensor) -> Tensor:
     """Eigenvalues below the floor land at twice the floor, so that the result is positive semidefinite after rounding."""
-    l, q, scale = safe_eigh(b)
-    floor = eigen_floor(b) * l[..., -1:].clamp(min=0)
+    return _clamped(*safe_eigh(b))
+
+
+def _clamped(l: Tensor, q: Tensor, scale: Tensor) -> Tensor:
+    floor = eigen_floor(q) * l[..., -1:].clamp(min=0)
     l = torch.where(l < floor, 2 * floor, l)
     return sym((q * l[..., None, :]) @ q.mT) * scale
 
 
-def _divided_value(b: Tensor, g: Tensor) -> Tensor:
-    l, q, _ = safe_eigh(b)
+def _differences(l: Tensor) -> Tensor:
+    """The divided differences k_ij of the module's docstring."""
     size = l.abs()
     pair = size[..., :, None] + size[..., None, :]
-    determined = pair > NULL * eigen_floor(b) * size.amax(-1)[..., None, None]
-    k = 0.5 + 0.5 * (l[..., :, None] + l[..., None, :]) / torch.where(determined, pair, 1.0) * determined
-    return q @ (k * (q.mT @ g @ q)) @ q.mT
+    determined = pair > NULL * eigen_floor(l) * size.amax(-1)[..., None, None]
+    return 0.5 + 0.5 * (l[..., :, None] + l[..., None, :]) / torch.where(determined, pair, 1.0) * determined
+
+
+def _divided_value(b: Tensor, g: Tensor) -> Tensor:
+    l, q, _ = safe_eigh(b)
+    return q @ (_differences(l) * (q.mT @ g @ q)) @ q.mT
+
+
+def positive_with_slopes(b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The nearest positive semidefinite matrix of b (R, n, n), the eigenvectors and the k_ij: without derivative."""
+    l, q, scale = safe_eigh(b)
+    return _clamped(l, q, scale), q, _differences(l)
+
+
+def diagonal_slope(q: Tensor, k: Tensor) -> Tensor:
+    """d diag(max(B, 0))_i / d B_jj = sum k_pq q_ip q_iq q_jp q_jq, (R, n, n), from `positive_with_slopes`."""
+    n = q.shape[-1]
+    parts = []
+    for Q, K in zip(*(t.split(max(1, MEMORY // n**3)) for t in (q, k)), strict=True):
+        pairs = Q[:, :, :, None] * Q[:, :, None, :]
+        parts.append((pairs * K[:, None]).flatten(2) @ pairs.flatten(2).mT)
+    return torch.cat(parts)
 
 
 def _unfolded(b: Tensor, p: Tensor, g: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:

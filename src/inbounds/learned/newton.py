@@ -59,7 +59,7 @@ class Newton:
         W, rest = self.near.W.index_select(0, i), 0.25 * eps.sqrt()  # convergence is quadratic
         e, A = self.near.equations(y, W, active)
         l = Gram(A).split(x - y)[1]
-        stiff = STIFF * (1 + length(l))
+        stiff = STIFF * (1 + length(l)[:, None])
         step, sound = eps, i >= 0
         for _ in range(PLAIN_STEPS):
             move, l, sound = stiff_step(self.near.lagrangian(y, W, l, active), A, e, l, x - y, stiff)

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..kernels.derivative import eager
 from ..kernels.vectors import pulled_in
 from ..solvers import NOT_CONVERGED, OK
-from ..solvers.dual_newton import Project, dual_newton, jacobian
+from ..solvers.dual_newton import Convex, dual_newton
 from .solved import FirstOnly
 
 FAR = 1e4  # an x with larger entries is moved nearer along its ray
@@ -19,11 +19,11 @@ SOFT, FLOOR = 1e-12, 1e-3  # on the diagonal of the last step: above rounding; a
 
 
 def nearest_on_planes(
-    project: Project, x: Tensor, A: Tensor, b: Tensor, who: str, learnable: bool = False
+    K: Convex, x: Tensor, A: Tensor, b: Tensor, who: str, learnable: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """P of K and {A y = b}: point (R, n) in float64 with its derivative, multipliers, gap (R,), status, steps.
+    """P of the convex K and {A y = b}: point (R, n) in float64 with its derivative, multipliers, gap (R,), status, steps.
 
-    project(z, rows): P_K of flat points, K convex. x (R, n), A (p, n), b (p,) in float64.
+    K knows flat points. x (R, n), A (p, n), b (p,) in float64.
     The derivative is that of one more Newton step: exact to first order.
     """
     if not eager():
@@ -39,24 +39,25 @@ def nearest_on_planes(
         away = fixed.abs().amax(1, keepdim=True)
         far = away > FAR
         fixed = torch.where(far, pulled_in(fixed, NEAR), fixed)
-        m, y, gap, count = dual_newton(project, fixed, rows_A, rows_b)
+        m, y, gap, count = dual_newton(K, fixed, rows_A, rows_b)
         for _ in range(3 if bool(far.any()) else 0):  # P(y + s (x - y)) = P(x) for y = P(x): where rounding is that of y
             step = true - y
             s = NEAR * (1 + y.norm(dim=1, keepdim=True)) / step.norm(dim=1, keepdim=True).clamp(min=1e-300)
             share = torch.where(far, s, 1.0)
             fixed = torch.where(far, y + s * step, true)
-            m, y, gap, count = dual_newton(project, fixed, rows_A, rows_b)
+            m, y, gap, count = dual_newton(K, fixed, rows_A, rows_b)
     scale = 1 + y.norm(dim=1) + AFAR * (fixed - y).norm(dim=1)
     status = torch.where(gap <= GOOD * scale, OK, NOT_CONVERGED)
     if not (torch.is_grad_enabled() and (x.requires_grad or A.requires_grad or b.requires_grad or learnable)):
         return y, m, gap, status, count
     z = fixed - (m[:, None] @ rows_A)[:, 0]
-    _, V = jacobian(project, z, rows_A, every)
+    with torch.no_grad():
+        V = K.slope(K.look(z, every)[1], rows_A, every)
     soft = SOFT * torch.diag_embed(V.diagonal(dim1=1, dim2=2).abs() + FLOOR)
     u = fixed + share * (x - x.detach())
-    off = project(u - m @ A, every) @ A.mT - b
+    off = K.project(u - m @ A, every) @ A.mT - b
     step = torch.linalg.solve_ex(V + soft, (off - off.detach())[:, :, None])[0][:, :, 0]
-    path = project(u - (m + step) @ A, every)
+    path = K.project(u - (m + step) @ A, every)
     path = torch.where(torch.isfinite(path), path, y)
     y = FirstOnly.apply(y + (path - path.detach()))
     return y, m, gap, status, count  # pyright: ignore[reportReturnType]

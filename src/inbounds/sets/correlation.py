@@ -8,11 +8,32 @@ import torch
 from torch import Tensor
 
 from ..core import check_size
-from ..kernels.spectral import null_projector, positive_part, sym
+from ..kernels.spectral import diagonal_slope, null_projector, positive_part, positive_with_slopes, sym
 from ..solvers import NOT_CONVERGED, Solution
+from ..solvers.dual_newton import ByAutograd
 from .convex_affine import nearest_on_planes
 from .psd import symmetry_residuals
 from .solved import SolvedSet
+
+
+class Positive:
+    """Flat positive semidefinite matrices, cut by planes that fix the diagonal: one eigenvalue problem for P and its slope."""
+
+    def __init__(self, n: int):
+        self.shape = (n, n)
+
+    def project(self, z: Tensor, rows: Tensor) -> Tensor:
+        """The nearest positive semidefinite matrix, differentiable."""
+        return positive_part(sym(z.reshape(-1, *self.shape))).reshape(z.shape)
+
+    def look(self, z: Tensor, rows: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The same, with eigenvectors and divided differences."""
+        p, *known = positive_with_slopes(sym(z.reshape(-1, *self.shape)))
+        return p.reshape(z.shape), tuple(known)
+
+    def slope(self, known: tuple[Tensor, ...], A: Tensor, rows: Tensor) -> Tensor:
+        """How the diagonal of P moves with the diagonal of its argument."""
+        return diagonal_slope(*known)
 
 
 class Correlation(SolvedSet):
@@ -35,10 +56,7 @@ class Correlation(SolvedSet):
         batch = x.shape[:-2]
         flat = sym(x.double()).reshape(-1, self.n * self.n)
         A = torch.diag_embed(torch.eye(self.n, dtype=flat.dtype, device=x.device)).reshape(self.n, -1)
-        return batch, nearest_on_planes(self._positive, flat, A, A.new_ones(self.n), repr(self))
-
-    def _positive(self, z: Tensor, rows: Tensor) -> Tensor:
-        return positive_part(sym(z.reshape(-1, *self.shape))).reshape(z.shape)
+        return batch, nearest_on_planes(Positive(self.n), flat, A, A.new_ones(self.n), repr(self))
 
     def _nearest(self, x: Tensor):
         batch, (y, _, _, status, _) = self._answer(x)
@@ -83,7 +101,7 @@ class Correlation(SolvedSet):
             v, N = z.reshape(-1, *self.shape), null.index_select(0, rows)
             return (v + positive_part(sym(-(N @ v @ N)))).reshape(z.shape)
 
-        y = nearest_on_planes(cone, flat, A, A.new_zeros(self.n), repr(self))[0].reshape(*batch, *self.shape)
+        y = nearest_on_planes(ByAutograd(cone), flat, A, A.new_zeros(self.n), repr(self))[0].reshape(*batch, *self.shape)
         return (y - torch.diag_embed(y.diagonal(dim1=-2, dim2=-1))).to(x.dtype)
 
     def _sample(

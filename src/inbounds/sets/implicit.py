@@ -56,6 +56,7 @@ class Implicit(SolvedSet):
             raise ValueError(f"Implicit asked for restarts >= 0, a whole number, got {restarts!r}.")
         self.eq, self.ineq, self.restarts = eq, ineq, restarts
         self.both: Callable[..., tuple[Tensor, ...]] | None = None  # eq and ineq in one call, where they share work
+        self.batched = False  # whether `both` maps over leading batch dims by itself
         self.context: Tensor | None = None
         self.double_precision = self._allows_double()
         self.counts = self._try_out()
@@ -173,7 +174,7 @@ class Implicit(SolvedSet):
         if not len(y):
             return [y[:, :1].expand(0, k) for k in self.counts if k]
         points = (y.reshape(len(y), *self.shape),) if context is None else (y.reshape(len(y), *self.shape), context)
-        values = torch.func.vmap(self._of_one_point, randomness="same")(*points)
+        values = self._of_one_point(*points) if self.batched else torch.func.vmap(self._of_one_point, randomness="same")(*points)
         return [v[:, None] if v.dim() == 1 else v for v in values]
 
     def _of_one_point(self, *point: Tensor) -> tuple[Tensor, ...]:
@@ -218,7 +219,7 @@ class Implicit(SolvedSet):
         l = torch.where(a.active, a.l, 0.0)
         push = torch.zeros_like(a.y)
         free = torch.zeros_like(l)
-        learns = self._values(a.y[:1], None if context is None else context[:1]).requires_grad  # context or parameters do
+        learns = self._learns(a.y, context)
         if not (x.requires_grad or learns):
             return a.y
         if learns:
@@ -229,6 +230,13 @@ class Implicit(SolvedSet):
         H = a.H + torch.eye(a.H.shape[1], dtype=a.H.dtype)
         active = a.active & (a.status != NOT_CONVERGED)[:, None]
         return Link.apply(x, push, free, a.y, H, a.J / slope[:, :, None], slope, active)  # pyright: ignore[reportReturnType]
+
+    def _learns(self, y: Tensor, context: Tensor | None) -> bool:
+        """Whether the values depend on something with a gradient other than the point: the context, or parameters."""
+        if not len(y):
+            return False
+        points = (y[0].reshape(self.shape),) if context is None else (y[0].reshape(self.shape), context[0])
+        return any(v.requires_grad for v in self._of_one_point(*points))
 
     def _solve(self, x: Tensor):
         batch, rows, _, a = self._answer(x)

@@ -62,7 +62,7 @@ class Intersection(SolvedSet):
         else:
             eq, ineq, both = functions(list(sets))
             self.way = Implicit(self.shape, eq, ineq, restarts=restarts, on_fail=on_fail)
-            self.way.both = both
+            self.way.both, self.way.batched = both, self.exact  # residuals map over batch dims; projections may look at values
 
     def _worker(self) -> SolvedSet:
         """The set that does the work; a polytope of learnable members is built anew, so that it follows them."""
@@ -170,16 +170,17 @@ def functions(sets: list[ConstraintSet]) -> tuple[Any, Any, Any]:
                 ineq.append(h)
             else:
                 eq.append(M._flat(p - M._project(p)))
-        keep = [torch.cat(r) if r else p.new_zeros(0) for r in (eq, ineq)]
+        keep = [torch.cat(r, -1) if r else p.new_zeros(0) for r in (eq, ineq)]
         return keep[0], keep[1]
 
     probe = both(0.5 + 0.1 * torch.randn(sets[0].shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
     finite = torch.isfinite(probe[1]).nonzero()[:, 0]
+    everything = len(finite) == len(probe[1])
     eq = (lambda p: both(p)[0]) if probe[0].numel() else None
-    ineq = (lambda p: both(p)[1][finite]) if len(finite) else None
+    ineq = (lambda p: both(p)[1] if everything else both(p)[1][..., finite]) if len(finite) else None
 
     def used(p: Tensor) -> tuple[Tensor, ...]:
         e, h = both(p)
-        return ((e,) if eq is not None else ()) + ((h[finite],) if ineq is not None else ())
+        return ((e,) if eq is not None else ()) + ((h if everything else h[..., finite],) if ineq is not None else ())
 
     return eq, ineq, used

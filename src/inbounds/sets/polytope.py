@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..core import Batch, Numbers, eager, sized
+from ..kernels.derivative import looking
 from ..kernels.vectors import norm
 from ..solvers import FLAT, NOT_CONVERGED, Solution
 from ..solvers.faces import on_these_faces
 from ..solvers.operator import nearest_in_polyhedron
-from ..solvers.polyhedron import LAND
+from ..solvers.polyhedron import LAND, Held, Pure, purify
 from .affine import times
 from .box import bounds_inwards
 from .solved import SolvedSet
@@ -60,6 +61,7 @@ class Polytope(SolvedSet):
                 self.register_buffer(name, torch.zeros(shape, dtype=torch.float64), persistent=False)
         self._check(values)
         self._low, self._high = (self._finite_bounds(k) for k in ("low", "high"))
+        self.shared = not any(self._batch_of(k) for k in values)  # one set of constraints for all points
 
     def _size(self, values: dict[str, Tensor]) -> int:
         """n, from whichever argument tells it; every other one must agree."""
@@ -176,23 +178,33 @@ class Polytope(SolvedSet):
         return batch, rows
 
     def _problem(self, x: Tensor):
+        """The batch shape; x and the constraints as rows; how many of them are bounds; and what follows from constant ones."""
+        if self.shared and not any(getattr(self, k).requires_grad for k in self._given_names):
+            rows, fine, pure = self._derived("problem", x, tuple(self._given_names), lambda: self._shared_problem(x))
+            return x.shape[:-1], [x.double().reshape(-1, x.shape[-1]), *rows], fine, pure
         parts = self._parts(x)
         A, b, fine = self._faces(parts)
         batch, rows = self._flatten(x.double(), (A, 2), (b, 1), (parts["E"], 2), (parts["f"], 1), (parts["weight"], 2))
-        return batch, rows, fine
+        return batch, rows, fine, None
+
+    def _shared_problem(self, x: Tensor):
+        """The constraints, how many of them are bounds, and their turned form where values can be looked at."""
+        parts = self._parts(x)
+        A, b, fine = self._faces(parts)
+        rows = (A, b, parts["E"], parts["f"], parts["weight"])
+        return rows, fine, purify(*rows) if looking(x) else None
 
     # --- projection --------------------------------------------------------------------------------------
     def _nearest(self, x: Tensor):
-        batch, rows, fine = self._problem(x)
-        y, status = nearest_point(*rows, fine=fine, eps=torch.finfo(x.dtype).eps, land=LAND + self.shape[0] / 32)
+        batch, rows, fine, pure = self._problem(x)
+        y, status = nearest_point(*rows, fine=fine, eps=torch.finfo(x.dtype).eps, land=LAND + self.shape[0] / 32, pure=pure)
         return y.to(x.dtype).reshape(*batch, *self.shape), status.reshape(batch)
 
     def _solve(self, x: Tensor):
-        batch, rows, fine = self._problem(x)
+        batch, rows, fine, pure = self._problem(x)
         eps = torch.finfo(x.dtype).eps
-        point, l, J, chosen, _, status, count, optimality = nearest_in_polyhedron(
-            *rows, fine=fine, eps=eps, land=LAND + self.shape[0] / 32
-        )
+        answer, _ = nearest_in_polyhedron(*rows, fine=fine, eps=eps, land=LAND + self.shape[0] / 32, pure=pure)
+        point, l, J, chosen, _, status, count, optimality = answer
         z, A, b, E, f, W = rows
         R, m = len(z), A.shape[-2]
         faces = z.new_zeros(R, m + 1).scatter(1, J, l)[:, :m]
@@ -283,19 +295,43 @@ class Polytope(SolvedSet):
 
 
 def nearest_point(
-    x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor, fine: int, eps: float, land: float
+    x: Tensor,
+    A: Tensor,
+    b: Tensor,
+    E: Tensor,
+    f: Tensor,
+    W: Tensor,
+    fine: int,
+    eps: float,
+    land: float,
+    pure: Pure | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The nearest point (R, n) in float64, differentiable in every tensor, and the status (R,)."""
-    point, _, J, chosen, Q, status, _, _ = nearest_in_polyhedron(x, A, b, E, f, W, fine, eps, land)
+    (point, _, J, chosen, Q, status, _, _), held = nearest_in_polyhedron(x, A, b, E, f, W, fine, eps, land, pure)
     args = (x, A, b, E, f, W)
     plain = not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0
     if plain and not (torch.is_grad_enabled() and any(t.requires_grad for t in args)):
         return point, status
     constant = plain and not any(t.requires_grad for t in (A, E, W))
+    if constant and held is not None and not (b.requires_grad or f.requires_grad):
+        return Attached.apply(x, point, held), status  # pyright: ignore[reportReturnType]
     J = torch.where((status > FLAT)[:, None], A.shape[-2], J)
     x = torch.where(torch.isfinite(x).all(1, keepdim=True), x, 0.0)
     path = on_these_faces(x, A, b, E, f, W, J, chosen, Q, constant)
     return point + (path - path.detach()), status
+
+
+class Attached(torch.autograd.Function):
+    """The point, with the derivative `held` in x, which is a symmetric matrix that does not depend on x nearby."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, point: Tensor, held: Held) -> Tensor:
+        ctx.held = held
+        return point.view_as(point)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return ctx.held(g), None, None
 
 
 def hit_and_run(M: Polytope, like: Tensor, generator: torch.Generator | None, steps: int | None = None) -> Tensor:

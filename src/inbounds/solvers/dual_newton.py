@@ -7,9 +7,14 @@ concave dual function is b - A P_K(x - A^T m), so a step is halved until the dua
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from .linear import apply
+from .pivoting import chosen
 
 STEPS = 50  # at most; a row leaves when it has converged
 HALVINGS = 20  # of a step, at most: to a millionth of it
@@ -23,58 +28,89 @@ TINY = 1e-300  # keeps a quotient finite
 Project = Callable[[Tensor, Tensor], Tensor]  # points (r, n) and their row numbers (r,) -> P_K
 
 
-def jacobian(project: Project, z: Tensor, A: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """P_K(z) (R, n) and A DP_K(z) A^T (R, p, p), by autograd: DP is symmetric, so rows of A are pulled back."""
-    with torch.enable_grad():
-        z = z.detach().requires_grad_()
-        y = project(z, rows)
-        pulled = [torch.autograd.grad(y, z, A[:, i], retain_graph=True)[0] for i in range(A.shape[1])]
-    D = torch.stack(pulled, 1)
-    return y.detach(), D @ A.mT
+class Convex(Protocol):
+    """A convex set K, as the solver sees it."""
+
+    def project(self, z: Tensor, rows: Tensor) -> Tensor:
+        """P_K of the points z (r, n) with the row numbers `rows` (r,), differentiable."""
+        ...
+
+    def look(self, z: Tensor, rows: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """P_K(z) without derivative, and what `slope` needs, as tensors of r rows."""
+        ...
+
+    def slope(self, known: tuple[Tensor, ...], A: Tensor, rows: Tensor) -> Tensor:
+        """A DP_K(z) A^T (r, p, p) from what `look` returned."""
+        ...
 
 
-def dual_newton(project: Project, x: Tensor, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+@dataclass(frozen=True)
+class ByAutograd:
+    """A convex set that is known through its projection."""
+
+    project: Project
+
+    def look(self, z: Tensor, rows: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The point itself is all that autograd needs."""
+        return self.project(z, rows), (z,)
+
+    def slope(self, known: tuple[Tensor, ...], A: Tensor, rows: Tensor) -> Tensor:
+        """All rows of A are pulled back in one call: DP is symmetric."""
+        with torch.enable_grad():
+            z = known[0].detach().requires_grad_()
+            y = self.project(z, rows)
+            (D,) = torch.autograd.grad(y, z, A.movedim(1, 0), is_grads_batched=True)
+        return D.movedim(0, 1) @ A.mT
+
+
+def dual_newton(K: Convex, x: Tensor, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """m (R, p), y = P_K(x - A^T m), the largest |A y - b| per row with unit rows of A, and the steps. A (R, p, n), b (R, p)."""
     size = A.norm(dim=2).clamp(min=TINY)
     A, b = A / size[:, :, None], b / size
-    m = torch.zeros_like(b)
-    y = project(x, torch.arange(len(x), device=x.device))
-    best_m, best_y = m.clone(), y.clone()
-    gap = ((A @ y[:, :, None])[:, :, 0] - b).abs().amax(1)
     count = torch.zeros(len(x), dtype=torch.long, device=x.device)
     unit = torch.finfo(x.dtype).eps * (x.norm(dim=1) + b.norm(dim=1) + TINY)
     eye = torch.eye(b.shape[1], dtype=x.dtype, device=x.device)
+    rows, m = torch.arange(len(x), device=x.device), apply(A, x) - b  # on the planes first: a step less than from m = 0
+    y, known = K.look(x - apply(A.mT, m), rows)
+    g = apply(A, y) - b
+    gap, dual = g.abs().amax(1), value(x, y, x - apply(A.mT, m), m, b)
+    best_m, best_y, out_gap = m.clone(), y.clone(), gap.clone()
     for _ in range(STEPS):
-        rows = (gap > unit).nonzero()[:, 0]
-        if not len(rows):
+        left = (gap > unit[rows]).nonzero()[:, 0]
+        if not len(left):
             break
-        Ar, br, xr, mr = A[rows], b[rows], x[rows], m[rows]
-        z = xr - (mr[:, None] @ Ar)[:, 0]
-        y, V = jacobian(project, z, Ar, rows)
-        g = (Ar @ y[:, :, None])[:, :, 0] - br
+        if len(left) < len(rows):
+            rows, x, A, b, m, y, g, gap, dual = chosen(left, rows, x, A, b, m, y, g, gap, dual)
+            known = chosen(left, *known)
         old = g.norm(dim=1)
         soft = old.clamp(max=SOFTEST) * SOFT + LEAST
-        step = torch.linalg.solve_ex(V + soft[:, None, None] * eye, g[:, :, None])[0][:, :, 0]
-        dual = value(xr, y, z, mr, br)
-        t = torch.ones_like(old)
+        V = K.slope(known, A, rows) + soft[:, None, None] * eye
+        step = torch.linalg.solve_ex(V, g[:, :, None])[0][:, :, 0]
+        rise, t = (step * g).sum(1), torch.ones_like(old)
+        at, start, before = torch.arange(len(rows), device=x.device), m, dual
+        m, y, g, dual, known = m.clone(), y.clone(), g.clone(), dual.clone(), tuple(k.clone() for k in known)
         for _ in range(HALVINGS):
-            new = mr + t[:, None] * step
-            z = xr - (new[:, None] @ Ar)[:, 0]
-            y = project(z, rows)
-            fresh = ((Ar @ y[:, :, None])[:, :, 0] - br).norm(dim=1)
-            good = (fresh <= LOWER * old) | (value(xr, y, z, new, br) >= dual + ENOUGH * t * (step * g).sum(1))
-            if bool(good.all()):
+            xt, At, bt = (x, A, b) if len(at) == len(x) else chosen(at, x, A, b)
+            new = start[at] + t[at, None] * step[at]
+            z = xt - apply(At.mT, new)
+            y1, known1 = K.look(z, rows[at])
+            g1, dual1 = apply(At, y1) - bt, value(xt, y1, z, new, bt)
+            for a, c in zip((m, y, g, dual, *known), (new, y1, g1, dual1, *known1), strict=True):
+                a[at] = c
+            good = (g1.norm(dim=1) <= LOWER * old[at]) | (dual1 >= before[at] + ENOUGH * t[at] * rise[at])
+            at = at[~good]
+            if not len(at):
                 break
-            t = torch.where(good, t, 0.5 * t)
+            t[at] = 0.5 * t[at]
         count[rows] += 1
-        m[rows] = mr + t[:, None] * step
-        off = ((Ar @ y[:, :, None])[:, :, 0] - br).abs().amax(1)
-        nearer = off < gap[rows]
-        at = rows[nearer]
-        best_m[at], best_y[at], gap[at] = m[at], y[nearer], off[nearer]
-        still = ~nearer & (gap[rows] <= SETTLED * unit[rows])
+        off = g.abs().amax(1)
+        nearer = off < out_gap[rows]
+        to = rows[nearer]
+        best_m[to], best_y[to], out_gap[to] = m[nearer], y[nearer], off[nearer]
+        still = ~nearer & (out_gap[rows] <= SETTLED * unit[rows])
         unit[rows[still]] = torch.inf  # at rounding: more steps do not help
-    return best_m / size, best_y, gap, count
+        gap = out_gap[rows]
+    return best_m / size, best_y, out_gap, count
 
 
 def value(x: Tensor, y: Tensor, z: Tensor, m: Tensor, b: Tensor) -> Tensor:

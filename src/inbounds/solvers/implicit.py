@@ -15,7 +15,8 @@ from .newton import FLATTEST, STEPS, complementary, newton
 from .pivoting import chosen
 from .quadratic import steps_to_nearest
 
-RESCUES = 8  # random starts for the rows that have no answer, or a late one, whatever the user asked for
+RESCUES = 8  # random starts for the rows that have no answer, whatever the user asked for
+USUAL = 4  # of them for the rows that have one, but a late one
 FIRST = 25  # careful steps of the first attempt
 LATE = 12  # careful steps after which a row has left the surroundings of x: two of 400 arms did, and ended farther than needed
 TRIAL = 15  # careful steps from a random start: of 256 arms none got nearer by 40
@@ -40,8 +41,8 @@ PHASE = (1.0, 1.7)  # of the cosines that make the direction of a kick: without 
 LEVEL = 1e-8  # gradients below it are 0, violations below it are none: the root of rounding
 NEARER = 1e-9  # part of a distance by which another point must be nearer to replace one: below GOOD they are the same point
 CLOSE = 1e-4  # part of 1 + |z| within which a point is feasible enough to start Newton's method
-SPREADS = (0.7, 0.5, 0.3, 1.0)  # of random starts, in sizes of x: from nearby to all around, by reasoning
-MIDDLES = (1.0, 0.3)  # around x, and between x and 0
+MIDDLES = (1.0, 0.3, 0.6, 0.0)  # of random starts, in x: from x itself to 0, around which limits usually leave room
+SPREADS = (0.5, 0.1, 0.2, 0.2, 0.3, 0.3, 0.5, 0.5)  # and how far around, in sizes of x; both tuned on 200 arms from far
 TINY = 1e-300  # keeps a quotient finite
 MEMORY = 2e7  # numbers in the Hessians of the starts that are tried at once
 
@@ -173,8 +174,8 @@ def descend(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STE
 def search(x: Tensor, constraints: Constraints, restarts: int) -> Ends:
     """Newton's method from x; where it fails, from a feasible point; then from random ones.
 
-    A row that takes many steps has left the surroundings of x: what it finds then is often not the nearest point. It gets the
-    same random starts as one that found nothing.
+    A row that takes many steps has left the surroundings of x: what it finds then is often not the nearest point. It gets half of
+    the random starts of one that found nothing.
     """
     start, jet = begin(x, constraints)
     ends = descend(x, constraints, start, FIRST, jet)
@@ -184,20 +185,21 @@ def search(x: Tensor, constraints: Constraints, restarts: int) -> Ends:
         better(ends, attempt(x[bad], start[bad], constraints.restricted(bad)), x, bad)
     noise = torch.randn(max(restarts, RESCUES), x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x)
     scatter(ends, x, constraints, torch.arange(len(x), device=x.device), noise[:restarts])
-    scatter(ends, x, constraints, hard.nonzero()[:, 0], noise[restarts:])
+    scatter(ends, x, constraints, hard.nonzero()[:, 0], noise[restarts : restarts + USUAL], restarts)
+    scatter(ends, x, constraints, (ends.error > GOOD).nonzero()[:, 0], noise[restarts + USUAL :], restarts + USUAL)
     return ends
 
 
-def scatter(ends: Ends, x: Tensor, constraints: Constraints, rows: Tensor, noise: Tensor) -> None:
-    """Attempts from starts around x, and around 0, where the limits of joints and the like usually leave room: (T, n) noise.
+def scatter(ends: Ends, x: Tensor, constraints: Constraints, rows: Tensor, noise: Tensor, before: int = 0) -> None:
+    """Attempts from starts around x, around 0, and between: noise (T, n), after `before` others.
 
     Many starts of a row are rows of one batch, as far as memory allows.
     """
     if not len(rows) or not len(noise):
         return
     turns = torch.arange(len(noise), device=x.device)
-    spread = x.new_tensor(SPREADS)[turns % len(SPREADS)]
-    middle = x.new_tensor(MIDDLES)[turns % len(MIDDLES)]
+    spread = x.new_tensor(SPREADS)[(before + turns) % len(SPREADS)]
+    middle = x.new_tensor(MIDDLES)[(before + turns) % len(MIDDLES)]
     for part in turns.split(max(1, int(MEMORY / (len(rows) * x.shape[1] ** 2)))):
         at = rows.repeat(len(part))
         each = part.repeat_interleave(len(rows))

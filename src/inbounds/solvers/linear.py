@@ -29,22 +29,22 @@ def definite_solve(K: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     if n > SMALL:
         L, info = torch.linalg.cholesky_ex(K)
         return torch.cholesky_solve(b[:, :, None], L)[:, :, 0], info == 0
-    entries, pivots, below = [row.unbind(1) for row in K.unbind(1)], [], {}
+    entries, pivots, below = K.flatten(1).unbind(1), [], {}
     y = list(b.unbind(1))
-    sound = entries[0][0] > 0
+    sound = entries[0] > 0
     for j in range(n):
-        column = [entries[i][j] for i in range(j, n)]
+        column = [entries[n * i + j] for i in range(j, n)]
         for k in range(j):
             share = below[j, k] * pivots[k]
-            column = [c - below[i, k] * share for i, c in zip(range(j, n), column, strict=True)]
-            y[j] = y[j] - below[j, k] * y[k]
+            column = [torch.addcmul(c, below[i, k], share, value=-1) for i, c in zip(range(j, n), column, strict=True)]
+            y[j] = torch.addcmul(y[j], below[j, k], y[k], value=-1)
         pivots.append(column[0])
         below |= {(j + i, j): c if i == 0 else c / column[0] for i, c in enumerate(column)}
         sound = sound & (column[0] > 0) if j else sound
     y = [a / pivot for a, pivot in zip(y, pivots, strict=True)]
     for j in reversed(range(n)):
         for i in range(j + 1, n):
-            y[j] = y[j] - below[i, j] * y[i]
+            y[j] = torch.addcmul(y[j], below[i, j], y[i], value=-1)
     return torch.stack(y, 1), sound
 
 
@@ -84,12 +84,12 @@ def stiff_step(H: Tensor, A: Tensor, e: Tensor, l: Tensor, away: Tensor, stiff: 
 
     H is the Hessian of the Lagrangian, away = x - y. With K = H + c A^T A, c = `stiff`, positive definite at a minimum for large
     c, K dy = x - y - A^T (l + c e) and dl = c (e + A dy) solve Newton's equations but for dl / c, which vanishes with dl: one
-    factorisation of n x n, no frames, and redundant equations do no harm.
+    factorisation of n x n, no frames, and redundant equations do no harm. c (R, 1), or (R, k) with 0 for absent equations.
     """
-    K = torch.baddbmm(H, stiff[:, None, None] * A.mT, A)
-    force = away - apply(A.mT, l + stiff[:, None] * e)
-    move, sound = definite_solve(K, force)
-    return move, l + stiff[:, None] * (e + apply(A, move)), sound
+    K = torch.baddbmm(H, A.mT * stiff[:, None], A)
+    push = torch.addcmul(l, stiff, e)
+    move, sound = definite_solve(K, away - apply(A.mT, push))
+    return move, torch.addcmul(push, stiff, apply(A, move)), sound
 
 
 def reduced(H: Tensor, T: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:

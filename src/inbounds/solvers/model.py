@@ -16,96 +16,81 @@ from .newton import TINY
 from .pivoting import chosen
 
 INNER = 14  # steps of Newton's method on a quadratic model, at most: one is a fifth of a look at the functions; 10 left rows over
-SOLVED = 1e-13  # error of the conditions of a model, relative to |x| + |y|, at which it counts as solved
+SOLVED = 1e-8  # error of the conditions of a model, relative to |x| + |y|, whose next step arrives: convergence is quadratic
 STIFF = 1e6  # weight of the constraints in a step
 
 
 @dataclass(frozen=True)
 class Model:
-    """The constraints around the points y, divided by their scale: values u, normals N, second derivatives C of some."""
+    """The constraints around the points y, divided by their scale: values u, normals N, second derivatives C (R, k, n, n).
+
+    low (k,): the least push of every constraint, 0 for an inequality and -inf for an equation. size (R,): what lengths are
+    relative to. C is None where second derivatives are not known.
+    """
 
     away: Tensor
     u: Tensor
     N: Tensor
     C: Tensor | None
-    bent: slice
-    inner: Tensor | None  # which are inequalities, (k,); None if none
-    size: Tensor  # what lengths are relative to, (R,)
+    low: Tensor
+    one_sided: bool  # whether there are inequalities
+    size: Tensor
 
     def of(self, at: Tensor) -> Model:
         """Some of the rows."""
         away, u, N, size = (t.index_select(0, at) for t in (self.away, self.u, self.N, self.size))
-        return Model(away, u, N, None if self.C is None else self.C.index_select(0, at), self.bent, self.inner, size)
+        return Model(away, u, N, None if self.C is None else self.C.index_select(0, at), self.low, self.one_sided, size)
 
     def at(self, d: Tensor) -> tuple[Tensor, Tensor]:
         """Values and normals at y + d."""
-        u, N = self.u + apply(self.N, d), self.N
         if self.C is None:
-            return u, N
-        if self.C.shape[1] == u.shape[1]:
-            turn = (self.C @ d[:, None, :, None])[..., 0]
-            return u + 0.5 * apply(turn, d), N + turn
-        turn = torch.zeros_like(N)
-        turn[:, self.bent] = (self.C @ d[:, None, :, None])[..., 0]
-        return u + 0.5 * apply(turn, d), N + turn
+            return self.u + apply(self.N, d), self.N
+        N = self.N + (self.C @ d[:, None, :, None])[..., 0]
+        return self.u + apply(0.5 * (self.N + N), d), N
 
     def curvature(self, m: Tensor) -> Tensor:
         """sum m_i C_i, (R, n, n)."""
         assert self.C is not None
-        return mixed(self.C, m[:, self.bent])
+        return mixed(self.C, m)
 
-
-@dataclass(frozen=True)
-class Step:
-    """move (R, n), new pushes m (R, k), whether the step can be believed, error and violation before it, (R,)."""
-
-    move: Tensor
-    m: Tensor
-    sound: Tensor
-    error: Tensor
-    off: Tensor
+    def over(self, u: Tensor) -> Tensor:
+        """How far the constraints with the values u are violated, (R, k)."""
+        return torch.where(self.low == 0, u.clamp(min=0), u.abs()) if self.one_sided else u.abs()
 
 
 @dataclass(frozen=True)
 class Place:
-    """Of a model at y + d: values u, normals N, the way to x, which constraints are held (None: all); error and violation."""
+    """Of a model at y + d: values u, normals N, the way to x, which constraints are held (None: all), error (R,)."""
 
     u: Tensor
     N: Tensor
     away: Tensor
     held: Tensor | None
     error: Tensor
-    off: Tensor
 
 
 def look(q: Model, d: Tensor | None, m: Tensor) -> Place:
     """How well d and the pushes m satisfy the conditions of the model. An inequality is held if its push outweighs its room."""
     u, N, away = (q.u, q.N, q.away) if d is None else (*q.at(d), q.away - d)
-    over = gap = u.abs()
-    held = None
-    if q.inner is not None:
-        over, gap = torch.where(q.inner, u.clamp(min=0), over), torch.where(q.inner, torch.maximum(u, -m).abs(), gap)
-        held = ~q.inner | (m + u > 0)
-    off = over[:, 0] if over.shape[1] == 1 else over.amax(1)
+    gap = torch.maximum(u, q.low - m).abs() if q.one_sided else u.abs()
+    held = (u + m > q.low).to(u.dtype) if q.one_sided else None
     wide = gap[:, 0] if gap.shape[1] == 1 else gap.amax(1)
-    return Place(u, N, away, held, torch.maximum(length(apply(N.mT, m) - away), wide) / q.size, off)
+    return Place(u, N, away, held, torch.maximum(length(apply(N.mT, m) - away), wide) / q.size)
 
 
-def newton_step(q: Model, d: Tensor | None, m: Tensor, H: Tensor | None) -> Step:
-    """A step of Newton's method on the conditions of the model at y + d. H = sum m_i C_i, 0 if it is None.
+def newton_step(q: Model, place: Place, m: Tensor, H: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """A step of Newton's method on the conditions of the model at this place: the move of d, the new pushes, whether it is sound.
 
-    The move is that of d; off and error are those at d.
+    H = sum m_i C_i, 0 if it is None.
     """
-    place = look(q, d, m)
-    N, u = place.N, place.u
-    if place.held is not None:
-        N, u, m = N * place.held[:, :, None], u * place.held, m * place.held
-    eye = torch.eye(N.shape[2], dtype=N.dtype, device=N.device)
-    K = eye.expand(len(N), *eye.shape) if H is None else eye + H
-    move, m, sound = stiff_step(K, N, u, m, place.away, STIFF * (1 + length(m)))
-    if q.inner is not None and place.held is not None:
-        m = torch.where(q.inner, m.clamp(min=0), m) * place.held
-    return Step(move, m, sound, place.error, place.off)
+    eye = torch.eye(q.N.shape[2], dtype=m.dtype, device=m.device)
+    K = eye.expand(len(m), *eye.shape) if H is None else H + eye
+    if place.held is None:
+        return stiff_step(K, place.N, place.u, m, place.away, STIFF * (1 + length(m)[:, None]))
+    m = m * place.held
+    weight = (STIFF * (1 + length(m)))[:, None] * place.held
+    move, m, sound = stiff_step(K, place.N, place.u, m, place.away, weight)
+    return move, torch.maximum(m, q.low), sound
 
 
 def along_a_normal(q: Model) -> tuple[Tensor, Tensor]:
@@ -114,9 +99,8 @@ def along_a_normal(q: Model) -> tuple[Tensor, Tensor]:
     Returns where its model is 0 on this line, and its push there; the other pushes are 0.
     """
     assert q.C is not None
-    u = q.u if q.inner is None else torch.where(q.inner, q.u.clamp(min=0), q.u)
-    bend = torch.zeros_like(u)
-    bend[:, q.bent] = ((q.C @ q.N[:, q.bent, :, None])[..., 0] * q.N[:, q.bent]).sum(2)
+    u = torch.where(q.low == 0, q.u.clamp(min=0), q.u) if q.one_sided else q.u
+    bend = ((q.C @ q.N[..., None])[..., 0] * q.N).sum(2)
     rest = 1 - 2 * u * bend  # the line misses the model where this is negative: then a step of Newton's method
     t = torch.where(rest < 0, -u, -2 * u / (1 + rest.clamp(min=0).sqrt()))
     if t.shape[1] > 1:
@@ -124,7 +108,7 @@ def along_a_normal(q: Model) -> tuple[Tensor, Tensor]:
     d = apply(q.N.mT, t)
     N = q.at(d)[1]
     m = torch.where(t == 0, 0.0, torch.where(rest < 0, u, -apply(N, d) / (N * N).sum(2).clamp(min=TINY)))
-    return d, m if q.inner is None else torch.where(q.inner, m.clamp(min=0), m)
+    return d, torch.maximum(m, q.low)
 
 
 def solved(q: Model, d: Tensor, m: Tensor, longest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -137,15 +121,16 @@ def solved(q: Model, d: Tensor, m: Tensor, longest: Tensor) -> tuple[Tensor, Ten
     move, push, done = d, m, torch.zeros(len(d), dtype=torch.bool, device=d.device)
     live, ready = ~done, done
     for _ in range(INNER):
-        step = newton_step(q, d, m, q.curvature(m))
-        arrived = step.error <= SOLVED
-        bent_away = (~step.sound & live & ~arrived).nonzero()[:, 0]
+        place = look(q, d, m)
+        step, push_on, sound = newton_step(q, place, m, q.curvature(m))
+        arrived = place.error <= SOLVED
+        bent_away = (~sound & live & ~arrived).nonzero()[:, 0]
         if len(bent_away):
-            step = straightened(q, d, m, step, bent_away)
-        part = (room / length(step.move).clamp(min=TINY)).clamp(max=1.0)
-        part = torch.where(step.sound & live, part, 0.0)[:, None]
-        d, m = torch.where(part > 0, d + part * step.move, d), torch.where(part > 0, m + part * (step.m - m), m)
-        ready, live = ready | (live & arrived), live & step.sound & ~arrived
+            step, push_on, sound = straightened(q, d, m, (step, push_on, sound), bent_away)
+        part = (room / length(step).clamp(min=TINY)).clamp(max=1.0)
+        part = torch.where(sound & live, part, 0.0)[:, None]
+        d, m = torch.where(part > 0, d + part * step, d), torch.where(part > 0, m + part * (push_on - m), m)
+        ready, live = ready | (live & arrived), live & sound & ~arrived
         count = int(live.sum())
         if not count:
             break
@@ -164,19 +149,11 @@ def written(old: tuple[Tensor, ...], new: tuple[Tensor, ...], at: Tensor | None)
     return new if at is None else tuple(a.index_copy(0, at, b) for a, b in zip(old, new, strict=True))
 
 
-def straightened(q: Model, d: Tensor, m: Tensor, step: Step, rows: Tensor) -> Step:
+def straightened(q: Model, d: Tensor, m: Tensor, step: tuple[Tensor, ...], rows: Tensor) -> tuple[Tensor, ...]:
     """The step, in these rows without curvature: to the nearest point of the linearised constraints, which always exists.
 
     Pushes that are far off, where two normals are nearly parallel, make a model that curves away from x; these steps choose
     them anew.
     """
-    part, some = q.of(rows), m.index_select(0, rows)
-    flat = newton_step(part, d.index_select(0, rows), some, None)
-    move, push = step.move.index_copy(0, rows, flat.move), step.m.index_copy(0, rows, flat.m)
-    return Step(move, push, step.sound.index_copy(0, rows, flat.sound), step.error, step.off)
-
-
-def over_sum(q: Model) -> Tensor:
-    """The sum of the violations, (R,)."""
-    over = q.u.abs() if q.inner is None else torch.where(q.inner, q.u.clamp(min=0), q.u.abs())
-    return over[:, 0] if over.shape[1] == 1 else over.sum(1)
+    part, (d, m) = q.of(rows), chosen(rows, d, m)
+    return written(step, newton_step(part, look(part, d, m), m, None), rows)

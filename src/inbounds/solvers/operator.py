@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.derivative import looking
-from .polyhedron import solve_rows
+from .polyhedron import Held, Pure, solve_rows
 
 Answer = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 DIMS = (2, 2, 1, 2, 1, 2)  # of x with its rows, and of A, b, E, f, W without
@@ -25,7 +25,7 @@ def refuse_onnx() -> None:
 
 @torch.library.custom_op("inbounds::nearest_in_polyhedron", mutates_args=())
 def _operator(x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor, fine: int, eps: float, land: float) -> Answer:
-    return tuple(t.clone() for t in solve_rows(x, A, b, E, f, W, fine, eps, land))  # pyright: ignore[reportReturnType]
+    return tuple(t.clone() for t in solve_rows(x, A, b, E, f, W, fine, eps, land)[0])  # pyright: ignore[reportReturnType]
 
 
 @_operator.register_fake
@@ -71,10 +71,12 @@ def _(info, in_dims, x, A, b, E, f, W, fine, eps, land):
     return tuple(spread), tuple(None if i in (3, 4) and shared else 0 for i in range(8))
 
 
-def nearest_in_polyhedron(x, A, b, E, f, W, fine: int, eps: float, land: float) -> Answer:
+def nearest_in_polyhedron(
+    x, A, b, E, f, W, fine: int, eps: float, land: float, pure: Pure | None = None
+) -> tuple[Answer, Held | None]:
     """`solve_rows`, without derivative, in every mode of torch."""
     args = [t.detach() for t in (x, A, b, E, f, W)]
     if looking(args[0]):
         with torch.no_grad():
-            return solve_rows(*args, fine=fine, eps=eps, land=land)  # pyright: ignore[reportReturnType]
-    return _operator(*args, fine, eps, land)
+            return solve_rows(*args, fine=fine, eps=eps, land=land, pure=pure)  # pyright: ignore[reportReturnType]
+    return _operator(*args, fine, eps, land), None

@@ -12,28 +12,54 @@ import torch
 from torch import Tensor
 
 from .dual_method import dual_feasible, dual_method, exact_on_faces, fast_dual_method
-from .pivoting import EPS, back, block_pivoting, few, on_faces, orthonormal, pick, rows_of, spread, take, times, tolerance
+from .pivoting import (
+    EPS,
+    Chosen,
+    back,
+    block_pivoting,
+    few,
+    on_faces,
+    orthonormal,
+    pick,
+    products,
+    rows_of,
+    spread,
+    take,
+    times,
+    tolerance,
+)
 from .solution import EMPTY, FLAT, NOT_CONVERGED, OK
 
 RANK = 1e-10  # an equality nearer than this (relative) to the span of those before it is redundant
 PARALLEL = 1e-9  # a face whose normal has no more than this outside the span of the equalities is decided by them
 LAND = 3  # units of rounding of the caller's dtype that the answer lies inside every inequality
+PRESSES = 3  # of faces that depend on others and are met by rounding: one for each of them, and the worst is taken first
+DEPENDENT = 1e-6  # share of a face in another one that is not rounding
 FAR = 1e3  # an x farther away than this, in sizes of the answer, is moved nearer along its own ray
 
 
 @dataclass(frozen=True)
 class Pure:
-    """The problem in turned coordinates: x (R, n), unit A, b; Q, g of the equalities; L of the metric; lengths of old rows."""
+    """The constraints in turned coordinates: unit A, b; Q, g of the equalities; L of the metric; lengths of old rows.
 
-    x: Tensor
+    own: the lengths of the caller's rows of A; G: products(A), where all rows share A and it is not large.
+    """
+
     A: Tensor
     b: Tensor
     Q: Tensor | None
     g: Tensor | None
     L: Tensor | None
     size: Tensor
+    own: Tensor
     chosen: Tensor
     consistent: Tensor
+    G: Tensor | None
+
+    def turned(self, x: Tensor) -> Tensor:
+        """x (R, n) in these coordinates, on the equalities."""
+        x = x if self.L is None else times(self.L.mT, x)
+        return x if self.Q is None or self.g is None else x - times(self.Q, times(self.Q.mT, x) - self.g)
 
 
 def solve_upper(U: Tensor, z: Tensor) -> Tensor:
@@ -59,39 +85,39 @@ def coordinates(E: Tensor, f: Tensor, Q: Tensor, kept: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(T, rhs[..., None], upper=False)[..., 0]
 
 
-def purify(x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor) -> Pure:
-    """The same problem in the usual metric, without its equations and with faces of unit normals."""
+def purify(A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor) -> Pure:
+    """The same constraints in the usual metric, without equations and with faces of unit normals."""
+    own = A.norm(dim=-1)
     L = torch.linalg.cholesky(W) if W.numel() else None
     if L is not None:
-        x = times(L.mT, x)
         A, E = (torch.linalg.solve_triangular(L.mT, t, upper=True, left=False) for t in (A, E))
-    rounding = A.norm(dim=-1)
+    rounding = own if L is None else A.norm(dim=-1)
     Q = g = None
-    chosen = torch.zeros(E.shape[:-1], dtype=torch.bool, device=x.device)
-    consistent = torch.ones(len(x), dtype=torch.bool, device=x.device)
+    chosen = torch.zeros(E.shape[:-1], dtype=torch.bool, device=A.device)
+    consistent = torch.ones(1, dtype=torch.bool, device=A.device)
     if E.shape[-2]:
         Q, chosen = basis(E)
         g = coordinates(E, f, Q, chosen)
-        x = x - times(Q, times(Q.mT, x) - g)
+        wide = g if g.dim() == 2 else g[None]
         across = A @ Q
-        b = b - times(across, g if g.dim() == 2 else g[None])
+        shift = times(across, wide)
+        b = b - (shift[0] if b.dim() == 1 and across.dim() == 2 and g.dim() == 1 else shift)
         A = A - across @ Q.mT
         A = A - (A @ Q) @ Q.mT
-        foot = times(Q, g if g.dim() == 2 else g[None])
+        foot = times(Q, wide)
         off = (times(E, foot) - f).abs()
         room = 1e-6 if W.numel() else 1e-7
-        consistent = (off <= room * (E.norm(dim=-1) * foot.norm(dim=1, keepdim=True) + f.abs())).all(-1).expand(len(x))
-    b = b[0] if b.dim() == 2 and len(b) == 1 and len(x) != 1 else b
+        consistent = (off <= room * (E.norm(dim=-1) * foot.norm(dim=1, keepdim=True) + f.abs())).all(-1)
     size = A.norm(dim=-1)
     decided = size <= PARALLEL * rounding
     size = torch.where(decided, rounding.clamp(min=1e-300), size)
     A = torch.where(decided[..., None], 0.0, A) / size[..., None]
-    return Pure(x, A, b / size, Q, g, L, size, chosen, consistent)
+    return Pure(A, b / size, Q, g, L, size, own, chosen, consistent, products(A) if few(A) else None)
 
 
-def nearest(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def nearest(x: Tensor, A: Tensor, b: Tensor, J: Tensor, G: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """J, whether a row is finished, whether the set is certified empty, rounds: by pivoting, then by the exact method."""
-    J, finished, count = block_pivoting(x, A, b, J)
+    J, finished, count = block_pivoting(x, A, b, J, G)
     empty = torch.zeros_like(finished)
     steps = 4 * (x.shape[1] + 10)
     left = (~finished).nonzero()[:, 0]
@@ -116,13 +142,32 @@ def is_nearest(x: Tensor, A: Tensor, b: Tensor, J: Tensor) -> Tensor:
     return (over <= 0) & (l >= -16 * EPS * x.norm(dim=1, keepdim=True)).all(1)
 
 
+@dataclass(frozen=True)
+class Held:
+    """The derivative of the projection of all rows of a batch, where A is shared: g -> g without what the faces J hold, in the
+    usual metric. `rows`: those that touch faces, None if all; N: their normals, which are independent."""
+
+    pure: Pure
+    rows: Tensor | None
+    N: Chosen
+
+    def __call__(self, g: Tensor) -> Tensor:
+        """The derivative, which is symmetric, times g (R, n)."""
+        Q = self.pure.Q
+        g = g if Q is None else g - times(Q, times(Q.mT, g))
+        part = g if self.rows is None else g.index_select(0, self.rows)
+        part = part - self.N.back(self.N.solve(self.N.times(part)))
+        return part if self.rows is None else g.index_copy(0, self.rows, part)
+
+
 def solve_rows(
-    x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor, fine: int, eps: float, land: float
-) -> tuple[Tensor, ...]:
-    """point (R, n), multipliers (R, K) of the faces J (R, K), J, chosen equalities, directions Q, status, rounds, optimality.
+    x: Tensor, A: Tensor, b: Tensor, E: Tensor, f: Tensor, W: Tensor, fine: int, eps: float, land: float, pure: Pure | None = None
+) -> tuple[tuple[Tensor, ...], Held | None]:
+    """point (R, n), multipliers (R, K) of the faces J (R, K), J, chosen equalities, directions Q, status, rounds, optimality;
+    and the derivative in x, where it is at hand.
 
     The last `fine` rows of A are bounds on single coordinates: they hold exactly after a clamp and need no landing.
-    eps, land: rounding of the caller's dtype and how many units of it the answer lies inside.
+    eps, land: rounding of the caller's dtype and how many units of it the answer lies inside. pure: purify(A, b, E, f, W).
     """
     R, n = x.shape
     m = A.shape[-2]
@@ -130,33 +175,65 @@ def solve_rows(
     bad = ~torch.isfinite(x).all(1)
     x = torch.where(bad[:, None], 0.0, x)
     x = x * (1e150 / x.abs().amax(1, keepdim=True).clamp(min=1e150))
-    pure = purify(x, A, b, E, f, W)
-    px, pb = pure.x, pure.b
+    pure = purify(A, b, E, f, W) if pure is None else pure
+    px = pure.turned(x)
     J = torch.full((R, K), m, dtype=torch.long, device=x.device)
     status = torch.full((R,), OK, dtype=torch.long, device=x.device)
     count = torch.zeros_like(status)
     inside = strictly_inside(x, A, b) if not E.shape[-2] else torch.zeros(R, dtype=torch.bool, device=x.device)
-    point, l = x.clone(), x.new_zeros(R, K)
+    point, l, held = x.clone(), x.new_zeros(R, K), None
     rest = (~inside).nonzero()[:, 0]
     if len(rest):
-        work = Rows(px[rest], rows_of(pure.A, rest, 2), rows_of(pb, rest, 1), J[rest])
+        work = Rows(px[rest], rows_of(pure.A, rest, 2), rows_of(pure.b, rest, 1), J[rest], pure.G)
         work.run()
-        own = [rows_of(t, rest, d) for t, d in ((A, 2), (b, 1))]
+        own = Own(*(rows_of(t, rest, d) for t, d in ((A, 2), (b, 1), (pure.own, 1), (pure.size, 1))), fine, eps)
         back_map = Restore(pure, rest)
         work.recentre(back_map)
-        y, flat, worst = work.land(back_map, own[0], own[1], rows_of(pure.size, rest, 1), fine, eps, land)
+        y, flat, worst = work.land(back_map, own, land)
         point[rest], J[rest], l[rest], count[rest] = y, work.J, work.l, work.count
         lost = ~work.finished & ~work.empty
         state = torch.where(flat, FLAT, OK)
         state = torch.where(worst > 0, NOT_CONVERGED, state)
         state = torch.where(lost, NOT_CONVERGED, state)
-        state = torch.where(work.empty | ~pure.consistent[rest], EMPTY, state)
+        state = torch.where(work.empty | ~rows_of(pure.consistent.expand(R), rest, 0), EMPTY, state)
         status[rest] = state
+        if work.N is not None and W.numel() == 0 and pure.A.dim() == 2 and (pure.Q is None or pure.Q.dim() == 2):
+            held = Held(pure, None if len(rest) == R else rest, work.N)
     optimality = stationarity(pure, px, point, J, l)
     status = torch.where((status <= FLAT) & ~(optimality <= 1e3 * max(eps, 1e2 * EPS)), NOT_CONVERGED, status)
+    if held is not None and bool(((status > FLAT) | bad).any()):
+        held = None
     l = l / pick(pure.size, J).clamp(min=1e-300)
     Q = E.mT.clone() if pure.Q is None else pure.Q
-    return point, l, J, pure.chosen, Q, status, count, optimality
+    return (point, l, J, pure.chosen, Q, status, count, optimality), held
+
+
+@dataclass(frozen=True)
+class Own:
+    """Some rows' faces as the caller gave them: A, b, the lengths of the rows of A, those of the turned ones; the last `fine` are
+    bounds. eps: rounding of the caller's dtype."""
+
+    A: Tensor
+    b: Tensor
+    length: Tensor
+    size: Tensor
+    fine: int
+    eps: float
+
+    def of(self, rows: Tensor) -> Own:
+        """The same for some of the rows."""
+        parts = (rows_of(t, rows, d) for t, d in ((self.A, 2), (self.b, 1), (self.length, 1), (self.size, 1)))
+        return Own(*parts, self.fine, self.eps)
+
+    def finish(self, y: Tensor) -> Tensor:
+        """y rounded to the caller's dtype, and clamped to the bounds."""
+        return finish(y, self.A, self.b, self.A.shape[-2] - self.fine, self.eps)
+
+    def worst(self, y: Tensor) -> Tensor:
+        """The largest inequality, every one divided by the length of its normal: sign exact to rounding. (R,)"""
+        if not self.A.shape[-2]:
+            return y.new_full((len(y),), -torch.inf)
+        return ((times(self.A, y) - self.b) / torch.where(self.length > 0, self.length, 1.0)).amax(1)
 
 
 def meets(A: Tensor, J: Tensor, y: Tensor) -> Tensor:
@@ -214,35 +291,39 @@ class Restore:
 
 
 class Rows:
-    """The rows that lie outside, with their lists of faces."""
+    """The rows that lie outside, with their lists of faces J; N: the normals of these, if they gave the answers of all rows."""
 
-    def __init__(self, x: Tensor, A: Tensor, b: Tensor, J: Tensor):
-        self.x, self.A, self.b, self.J = x, A, b, J
+    def __init__(self, x: Tensor, A: Tensor, b: Tensor, J: Tensor, G: Tensor | None = None):
+        self.x, self.A, self.b, self.J, self.G = x, A, b, J, G
         self.finished = self.empty = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         self.count = torch.zeros(len(x), dtype=torch.long, device=x.device)
         self.l = x.new_zeros(J.shape)
         self.scaled, self.origin = x.new_ones(len(x)), x
+        self.N: Chosen | None = None
 
     def run(self) -> None:
         """Find the faces that hold, and with them the point and the multipliers of every row."""
-        self.J, self.finished, self.empty, self.count = nearest(self.x, self.A, self.b, self.J)
+        self.J, self.finished, self.empty, self.count = nearest(self.x, self.A, self.b, self.J, self.G)
         self.y, self.l = self.on(self.b)
 
     def on(self, b: Tensor) -> tuple[Tensor, Tensor]:
         """y and l on the faces J, by QR where the fast way is not exact."""
         m = self.A.shape[-2]
-        width = int((self.J < m).sum(1).max()) if self.J.numel() else 0
-        J = self.J[:, :width]
-        if not width:
+        if self.N is None:
+            width = int((self.J < m).sum(1).max()) if self.J.numel() else 0
+            self.N = Chosen(self.A, self.J[:, :width], self.G) if width else None
+        if self.N is None:
             return self.x, torch.zeros_like(self.l)
-        y, l = on_faces(self.x, self.A, b, J)
-        off = ((meets(self.A, J, y) - pick(b, J)).abs() > 64 * EPS * (self.x.norm(dim=1) + 1e-300)[:, None]).any(1)
-        off = off | ~torch.isfinite(y).all(1)
+        J = self.N.J
+        d = pick(b, J)
+        y, l = self.N.meet(self.x, d)
+        off = ((self.N.times(y) - d).abs().amax(1) <= 64 * EPS * (self.x.norm(dim=1) + 1e-300)).logical_not_()
         bad = off.nonzero()[:, 0]
         if len(bad):
             y2, l2 = exact_on_faces(self.x[bad], rows_of(self.A, bad, 2), rows_of(b, bad, 1), J[bad])
             y, l = y.index_copy(0, bad, y2), l.index_copy(0, bad, l2)
-        return y, torch.nn.functional.pad(l, (0, self.J.shape[1] - width))
+            self.N = None
+        return y, torch.nn.functional.pad(l, (0, self.J.shape[1] - J.shape[1]))
 
     def recentre(self, restore: Restore) -> None:
         """P(y + s (x - y)) = P(x) for y = P(x) and s > 0: a far x is moved nearer, where rounding is that of y.
@@ -263,61 +344,95 @@ class Rows:
             b = pick(self.b, self.J).abs().amax(1)[rows]
             new = (y.norm(dim=1) + b).maximum(1e-8 * distance[rows]).maximum(1e-30 * far)
             s = new / far
-            part = Rows(y + s[:, None] * away, rows_of(self.A, rows, 2), rows_of(self.b, rows, 1), self.J[rows])
+            part = Rows(y + s[:, None] * away, rows_of(self.A, rows, 2), rows_of(self.b, rows, 1), self.J[rows], self.G)
             part.run()
             again[rows] = part.finished & (new < 0.5 * distance[rows])
-            rows, keep = rows[part.finished], part.finished
+            rows, keep, self.N = rows[part.finished], part.finished, None
             for old, fresh in ((distance, new), (self.scaled, s), (self.J, part.J), (self.y, part.y), (self.l, part.l)):
                 old[rows] = fresh[keep]
             self.x = self.x.index_copy(0, rows, part.x[keep])
 
-    def land(self, restore: Restore, A, b, size, fine, eps, land) -> tuple[Tensor, Tensor, Tensor]:
+    def land(self, restore: Restore, own: Own, land: float) -> tuple[Tensor, Tensor, Tensor]:
         """The point in the caller's coordinates and dtype, whether the set is flat there, and its largest inequality.
 
         The same faces again with b - land eps (|A_i||y| + |b_i|); rows that fail are solved anew; what fails then is flat.
         """
-        m = A.shape[-2]
-        own = A.norm(dim=-1)
-        true_b = self.b
-        plain = self.y
-        y = restore(plain)
-        flat = torch.zeros(len(y), dtype=torch.bool, device=y.device)
+        m, eps, plain = self.A.shape[-2], own.eps, self.y
+        flat = torch.zeros(len(plain), dtype=torch.bool, device=plain.device)
         if land:
-            units = own * y.norm(dim=1, keepdim=True) + torch.where(torch.isfinite(b), b.abs(), 0.0)
-            inner = torch.arange(m, device=y.device) < m - fine
-            margin = torch.where(inner, land * eps * units / size, 0.0)
-            self.y, l = self.on(true_b - margin)
-            landed = finish(restore(self.y), A, b, m - fine, eps)
-            over = worst_of(landed, A, b)
+            y = plain if restore.L is None else restore(plain)
+            units = own.length * y.norm(dim=1, keepdim=True) + torch.where(torch.isfinite(own.b), own.b.abs(), 0.0)
+            margin = units * (land * eps) / own.size
+            if own.fine:
+                margin[:, m - own.fine :] = 0
+            self.y, self.l = self.on(self.b - margin)
+            landed = own.finish(restore(self.y))
+            over = own.worst(landed)
             fail = ((over > 0) & self.finished).nonzero()[:, 0]
-            self.l = l
             if len(fail):
-                part = Rows(self.x[fail], rows_of(self.A, fail, 2), (true_b - margin)[fail], self.J[fail])
-                part.run()
-                there = finish(restore.of(fail)(part.y), rows_of(A, fail, 2), rows_of(b, fail, 1), m - fine, eps)
-                good = part.finished & (worst_of(there, rows_of(A, fail, 2), rows_of(b, fail, 1)) <= 0)
-                rows = fail[good]
-                landed = landed.index_copy(0, rows, there[good])
-                self.J = self.J.index_copy(0, rows, part.J[good])
-                self.l = self.l.index_copy(0, rows, part.l[good])
-                rows = fail[~good]
-                flat[rows] = True
-                A2, b2 = rows_of(A, rows, 2), rows_of(b, rows, 1)
-                there = finish(restore.of(rows)(plain[rows]), A2, b2, m - fine, eps)
-                # a cone that is {0}: what is left is the rounding of x, and 0 is the foot
-                lost = (there.norm(dim=1) <= 64 * EPS * self.origin[rows].norm(dim=1)) & (b2 >= 0).all(-1)
-                if restore.g is None:
-                    there = torch.where(lost[:, None], 0.0, there)
-                landed = landed.index_copy(0, rows, there)
+                landed, flat = self.mended(restore, own, plain, margin, landed, fail)
+                over = own.worst(landed)
         else:
-            landed = y
+            landed = restore(plain)
+            over = own.worst(landed)
         self.l = self.l / self.scaled[:, None]
-        over = worst_of(landed, A, b)
+        if land and not len(fail):
+            return landed, flat, over
         room = 16 * eps * landed.norm(dim=1) + 64 * EPS * self.origin.norm(dim=1)
         if self.J.shape[1]:
-            room = room + 16 * eps * pick(b / own.clamp(min=1e-300), self.J).abs().amax(1)
-        worst = torch.where(flat | (land == 0), (over - room).clamp(min=0), over)
-        return landed, flat, worst
+            room = room + 16 * eps * pick(own.b / own.length.clamp(min=1e-300), self.J).abs().amax(1)
+        return landed, flat, torch.where(flat | (land == 0), (over - room).clamp(min=0), over)
+
+    def press(self, at: Tensor, b: Tensor, margin: Tensor) -> None:
+        """Moves the rows `at` off faces that are not in J but depend on it, and are met by rounding.
+
+        With A_p = sum r_j A_j, the faces j with r_j > 0 are pressed until face p has its margin, too. b: without margins.
+        """
+        d = b - margin
+        for _ in range(PRESSES):
+            A, J = rows_of(self.A, at, 2), self.J[at]
+            short, p = (times(A, self.y[at]) - rows_of(b, at, 1) + margin[at]).max(1)
+            p, width = p[:, None], max(1, int((J < A.shape[-2]).sum(1).max()))
+            N = Chosen(A, J[:, :width], self.G)
+            r = N.solve(N.times(take(A, p)[:, 0]))
+            up = (r > DEPENDENT) & (N.J < A.shape[-2])
+            part = torch.where(up, short[:, None] / torch.where(up, r, 0.0).sum(1, keepdim=True).clamp(min=DEPENDENT), 0.0)
+            press = torch.where(part > 0, part, 0.0)
+            d = d.index_copy(0, at, d[at].scatter_add(1, N.J.clamp(max=A.shape[-2] - 1), -press))
+            y, l = N.meet(self.x[at], pick(d[at], N.J))
+            self.y = self.y.index_copy(0, at, y)
+            self.l = self.l.index_copy(0, at, torch.nn.functional.pad(l, (0, self.J.shape[1] - width)))
+            at = at[(times(A, y) - rows_of(b, at, 1) > 0).any(1)]
+            if not len(at):
+                return
+
+    def mended(
+        self, restore: Restore, own: Own, plain: Tensor, margin: Tensor, landed: Tensor, fail: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The rows `fail` solved anew with the margin, or without it where that leaves nothing: points, and which are flat."""
+        part = Rows(self.x[fail], rows_of(self.A, fail, 2), (self.b - margin)[fail], self.J[fail], self.G)
+        part.run()
+        some = own.of(fail)
+        there = some.finish(restore.of(fail)(part.y))
+        over = part.finished & (some.worst(there) > 0)
+        at = over.nonzero()[:, 0]
+        if len(at):
+            part.press(at, rows_of(self.b, fail, 1), margin[fail])
+            there = some.finish(restore.of(fail)(part.y))
+        good = part.finished & (some.worst(there) <= 0)
+        rows, self.N = fail[good], None
+        landed = landed.index_copy(0, rows, there[good])
+        self.J = self.J.index_copy(0, rows, part.J[good])
+        self.l = self.l.index_copy(0, rows, part.l[good])
+        rows = fail[~good]
+        flat = torch.zeros(len(landed), dtype=torch.bool, device=landed.device).index_fill(0, rows, True)
+        some = own.of(rows)
+        there = some.finish(restore.of(rows)(plain[rows]))
+        # a cone that is {0}: what is left is the rounding of x, and 0 is the foot
+        lost = (there.norm(dim=1) <= 64 * EPS * self.origin[rows].norm(dim=1)) & (some.b >= 0).all(-1)
+        if restore.g is None:
+            there = torch.where(lost[:, None], 0.0, there)
+        return landed.index_copy(0, rows, there), flat
 
 
 def finish(y: Tensor, A: Tensor, b: Tensor, coarse: int, eps: float) -> Tensor:
@@ -334,11 +449,3 @@ def finish(y: Tensor, A: Tensor, b: Tensor, coarse: int, eps: float) -> Tensor:
     high = y.new_full((len(y), n), torch.inf).scatter_reduce(1, column, torch.where(side > 0, bound, torch.inf), "amin")
     low = y.new_full((len(y), n), -torch.inf).scatter_reduce(1, column, torch.where(side < 0, -bound, -torch.inf), "amax")
     return torch.minimum(torch.maximum(y, low), high)
-
-
-def worst_of(y: Tensor, A: Tensor, b: Tensor) -> Tensor:
-    """The largest inequality, every one divided by the length of its normal: sign exact to rounding. (R,)"""
-    if not A.shape[-2]:
-        return y.new_full((len(y),), -torch.inf)
-    size = A.norm(dim=-1)
-    return ((times(A, y) - b) / torch.where(size > 0, size, 1.0)).amax(1)

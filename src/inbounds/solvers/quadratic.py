@@ -8,6 +8,7 @@ Hessians would be dear, one step of Newton's method on the functions themselves 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from .ends import Ends
 from .jets import Constraints, Jet, mixed
 from .linear import length
-from .model import Model, Step, along_a_normal, look, newton_step, over_sum, solved
+from .model import Model, Place, along_a_normal, look, newton_step, solved
 from .newton import AROUND, DONE, REACH, SLOW, TINY, first_multipliers
 from .pivoting import chosen
 
@@ -40,30 +41,46 @@ class Course:
         return Course(rows, x, y, m, fresh, self.jet.of(at))
 
 
+@dataclass(frozen=True)
+class Step:
+    """move (R, n), new pushes m (R, k), whether the step can be believed, error and violation before it, (R,)."""
+
+    move: Tensor
+    m: Tensor
+    sound: Tensor
+    error: Tensor
+    off: Tensor
+
+
 def model_of(w: Course, p: int) -> Model:
     """The model at the points of all rows."""
     jet, k = w.jet, w.m.shape[1]
     C = None if jet.C is None else jet.C / jet.scale[:, jet.bent, None, None]
-    inner = torch.arange(k, device=w.x.device) >= p if p < k else None
-    return Model(
-        w.x - w.y, jet.c / jet.scale, jet.J / jet.scale[:, :, None], C, jet.bent, inner, length(w.x) + length(w.y) + TINY
-    )
+    if C is not None and C.shape[1] < k:  # those of straight constraints are 0
+        C = torch.nn.functional.pad(C, (0, 0, 0, 0, jet.bent.start, k - jet.bent.stop))
+    low = w.x.new_tensor([-math.inf] * p + [0.0] * (k - p))
+    return Model(w.x - w.y, jet.c / jet.scale, jet.J / jet.scale[:, :, None], C, low, p < k, length(w.x) + length(w.y) + TINY)
 
 
 def next_step(w: Course, q: Model, first: bool) -> Step:
     """The step to the nearest point of the model where that is found; a single step of Newton's method elsewhere."""
-    far = REACH * (length(q.away) + over_sum(q) + SLOW * q.size) + AROUND  # the longest step that is believed
+    over = q.over(q.u)
+    off, total = (over[:, 0], over[:, 0]) if over.shape[1] == 1 else (over.amax(1), over.sum(1))
+    far = REACH * (length(q.away) + total + SLOW * q.size) + AROUND  # the longest step that is believed
+    place = look(q, None, w.m)
     if q.C is None:
-        return plain_step(q, w.m, w.jet.H, far)
+        return plain_step(q, place, w.m, w.jet.H, far, off)
     if first and bool((w.x == w.y).all()):  # the usual beginning: a step of Newton's method is rarely needed there
-        place = look(q, None, w.m)
         at, nothing = (place.error > DONE).nonzero()[:, 0], torch.zeros_like(place.error, dtype=torch.bool)
-        plain = Step(torch.zeros_like(q.away), w.m, nothing, place.error, place.off)
+        plain = Step(torch.zeros_like(q.away), w.m, nothing, place.error, off)
         if len(at):
             plain = modelled(plain, q, at, far, *along_a_normal(q))
         rest = (~plain.sound).nonzero()[:, 0]
-        return plain if not len(rest) else merged(plain, plain_step(q.of(rest), w.m[rest], w.jet.H[rest], far[rest]), rest)
-    plain = plain_step(q, w.m, w.jet.H, far)
+        if not len(rest):
+            return plain
+        part, m = q.of(rest), w.m[rest]
+        return merged(plain, plain_step(part, look(part, None, m), m, w.jet.H[rest], far[rest], off[rest]), rest)
+    plain = plain_step(q, place, w.m, w.jet.H, far, off)
     at = (plain.error > DONE).nonzero()[:, 0]
     if not len(at):
         return plain
@@ -74,10 +91,10 @@ def next_step(w: Course, q: Model, first: bool) -> Step:
     return modelled(plain, q, at, far, d, m)
 
 
-def plain_step(q: Model, m: Tensor, H: Tensor, far: Tensor) -> Step:
-    """One step of Newton's method from y, believed up to the length `far`."""
-    s = newton_step(q, None, m, H)
-    return Step(s.move, s.m, s.sound & (length(s.move) <= far), s.error, s.off)
+def plain_step(q: Model, place: Place, m: Tensor, H: Tensor, far: Tensor, off: Tensor) -> Step:
+    """One step of Newton's method from y, where the violation is `off`, believed up to the length `far`."""
+    move, m, sound = newton_step(q, place, m, H)
+    return Step(move, m, sound & (length(move) <= far), place.error, off)
 
 
 def modelled(plain: Step, q: Model, at: Tensor, far: Tensor, d: Tensor, m: Tensor) -> Step:
