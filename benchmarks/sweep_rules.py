@@ -20,6 +20,7 @@ from inbounds.learned import alpha, outliers, rules
 from inbounds.records import machine
 
 FACTORS = (0.5, 2.0)
+SAME = 1e-12  # ratios below it are equal
 NAMES = (
     "SHORT TIE GAIN NOISY LOUD SHELL SPARSE OFF ISOLATED ROUGH TOGETHER CROWDING CROWDED LEVEL QUARTER BEYOND SEEN SLACK SIGMAS "
     "ABOVE_NOISE FEW_DROPPED MOST_DROPPED FEWEST_EACH"
@@ -66,7 +67,7 @@ def compared(rows: list[dict], before: list[dict]) -> list[dict]:
     """What is different from the run with the numbers as they are."""
     found = []
     for row, old in zip(rows, before, strict=True):
-        worse = max(row.get("ratio", [0])) / max(max(old.get("ratio", [1])), 1e-12)
+        worse = max(*row.get("ratio", [1]), SAME) / max(*old.get("ratio", [1]), SAME)
         said = bool(row.get("warnings")) != bool(old.get("warnings"))
         if row["verdict"] != old["verdict"] or worse > 1.5 or worse < 1 / 1.5 or said:
             found.append({k: row.get(k) for k in ("set", "state", "samples", "ratio", "dimension", "verdict", "chosen")})
