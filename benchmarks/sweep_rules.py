@@ -1,8 +1,8 @@
-"""What breaks when a threshold of `ib.fit` is halved or doubled: cells of `truth.py` with numbers of `learned/rules.py` changed.
+"""What breaks when a threshold of `ib.fit` is halved or doubled.
 
-Every threshold is multiplied by 1/2 and by 2, one at a time, and the cells of CELLS are judged again (those of two dimensions
-or three and few samples, since there are many runs). Stored are the verdicts that changed, and by how much the ratio to the best of
-the simple ways grew. Writes results/rules.json after every run; the same command goes on where it was stopped.
+Every number of `learned/rules.py` is multiplied by 1/2 and by 2, one at a time, and ten cells of `truth.py` are judged again
+(cheap ones, since there are many runs). Stored are the cells whose verdict, warning or ratio to the best of the simple ways
+changed. Writes results/rules.json after every run; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from inbounds.learned import alpha, outliers, rules
 from inbounds.records import machine
 
 FACTORS = (0.5, 2.0)
+SAME = 1e-12  # ratios below it are equal
 NAMES = (
     "SHORT TIE GAIN NOISY LOUD SHELL SPARSE OFF ISOLATED ROUGH TOGETHER CROWDING CROWDED LEVEL QUARTER BEYOND SEEN SLACK SIGMAS "
     "ABOVE_NOISE FEW_DROPPED MOST_DROPPED FEWEST_EACH"
@@ -45,9 +46,10 @@ def changed(name: str, factor: float) -> list[dict]:
     def work() -> None:
         if name:
             value = getattr(rules, name)
-            new = tuple(factor * v for v in value) if isinstance(value, tuple) else type(value)(factor * value)
             if name == "SLACK":  # what counts is by how much it exceeds 1
-                new = 1 + factor * (value - 1)
+                new = 1 + factor * (rules.SLACK - 1)
+            else:
+                new = tuple(factor * v for v in value) if isinstance(value, tuple) else type(value)(factor * value)
             for module in (rules, outliers, alpha):
                 if hasattr(module, name):
                     setattr(module, name, new)
@@ -65,7 +67,7 @@ def compared(rows: list[dict], before: list[dict]) -> list[dict]:
     """What is different from the run with the numbers as they are."""
     found = []
     for row, old in zip(rows, before, strict=True):
-        worse = max(row.get("ratio", [0])) / max(max(old.get("ratio", [1])), 1e-12)
+        worse = max(*row.get("ratio", [1]), SAME) / max(*old.get("ratio", [1]), SAME)
         said = bool(row.get("warnings")) != bool(old.get("warnings"))
         if row["verdict"] != old["verdict"] or worse > 1.5 or worse < 1 / 1.5 or said:
             found.append({k: row.get(k) for k in ("set", "state", "samples", "ratio", "dimension", "verdict", "chosen")})

@@ -82,6 +82,18 @@ def test_too_few_essential_matrices_are_doubted():
     assert M.info["dimension"] == 5 or "too few" in said
 
 
+def test_samples_that_fill_a_part_of_the_set_that_was_found_are_doubted():
+    """300 essential matrices show one quadric, of dimension 8; their neighbours' distances show dimension 5."""
+    M, said = fitted(with_values(300, (1, 1, 0)).flatten(1))
+    assert M.info["dimension"] == 5 or "fill a part of it" in said
+
+
+def test_uneven_samples_fill_the_set_all_the_same():
+    x = normalize(normal(1200, 3), dim=1)
+    x = x[torch.multinomial((-4 * x[:, 0]).exp(), 400, generator=G().manual_seed(1))]
+    assert not fitted(x, "algebraic")[1]
+
+
 # --- 2: outliers -------------------------------------------------------------------------------------------------
 def test_outliers_around_a_knot_are_found_and_it_is_exact_all_the_same():
     M, _ = fitted(disturbed(trefoil(1000), 0.05))
@@ -192,6 +204,12 @@ def test_a_part_with_few_samples_is_kept_or_doubted():
     assert said or (not lost and float(M.distance(x[970:]).max()) < 0.05)
 
 
+def test_a_part_with_a_dozen_samples_is_kept_or_doubted():
+    part = torch.tensor([3.0, 0.0, 0.0], dtype=torch.float64) + 0.3 * normalize(normal(12, 3, seed=1), dim=1)
+    M, said = fitted(torch.cat([normalize(normal(488, 3), dim=1), part]), "algebraic")
+    assert said or float(M.distance(part).max()) < 0.05
+
+
 # --- 6: spurious parts -------------------------------------------------------------------------------------------
 def test_no_projection_lands_off_a_knot():
     M, _ = fitted(trefoil(700))
@@ -210,6 +228,11 @@ def test_a_bay_that_the_hull_closes_is_found_or_doubted():
     M, said = fitted(ell(300))
     x = torch.tensor([[1.6, 1.6]], dtype=torch.float64)
     assert float(M.distance(x)) > 0.3 or "hole or a bay" in said
+
+
+def test_too_few_samples_to_see_a_bay_say_so():
+    M, said = fitted(ell(100))
+    assert float(M.distance(torch.tensor([[1.6, 1.6]], dtype=torch.float64))) > 0.3 or "too few to see holes" in said
 
 
 # --- 8: the sampled part -----------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ CENTRES = 20_000  # patches that fit() keeps
 BLOCK = 2**19  # coefficients, or coordinates of neighbours, held at once: bounds the memory
 WIDE = 1.5  # |s| where a patch ends, in units of its radius
 NEWTON = 12  # steps at most
-EAGER_STEPS = 3  # after which only the rows that still move go on
+EAGER_STEPS = 2  # after which only the rows that still move go on
+STILL = 1e-5  # a step so short is the last but one: the next is of the order of its square
 PROBES = 300  # points that measure the thickness
 ROUNDS = 2  # blends; each moves the foot that the weights of the next are taken at
 
@@ -156,7 +157,7 @@ class Local(LearnedSet):
             if not all_rows(definite):
                 step = torch.where(definite[..., None], step, eliminate(J @ J.mT, g)[0])
             old, s = s, pulled_in(s + pulled_in(step, WIDE / 2), WIDE)
-            moves = (s - old).abs().amax(-1) >= 1e-8  # the next step is of the order of its square
+            moves = (s - old).abs().amax(-1) >= STILL
             if all_rows(~moves):
                 break
         return s, moves

@@ -6,6 +6,9 @@ ABOVE_NOISE: least displacement in standard deviations of the noise. Halved, noi
   hides the dimension.
 SLACK - 1: risks that count as equal. Halved, the simpler of two equals loses by chance; doubled, a set passes that has one
   dimension of twenty too many.
+TIE: standard errors of a paired difference below which candidates are equal: a test at the level of 5 %. Halved, the simpler
+  of two equals loses by chance; doubled, hulls win over regions with bays. For regions it was 3 until a triangle with outliers
+  was seen.
 GAIN: dimensions that a thinner set must save. Halved, curves through a region win by chance; doubled, noisy equations lose.
 NOISY: noise that a manifold may have, of the samples' standard deviation per coordinate. Halved, noise of 0.1 makes regions;
   doubled, normal clouds (0.7) become spheres.
@@ -28,11 +31,17 @@ LOUD: noise, in displacements, above which the lowest risk decides and not the n
   degree lose to simple ones; doubled, sets that follow the noise win.
 CROWDING: spacing of isolated samples, of that of points anywhere, below which they are a part of a region. Halved, such parts are
   lost; doubled, outliers are kept.
+ROUNDS: of dropping isolated samples; the loop ends by itself where nobody is isolated any more.
+SEEN: radius of a ball inside a region, of the region's size, that may be empty by chance: above it a warning says that holes may
+  be missed. The radius follows from CROWDED and the number of samples. Halved, most regions with fewer than a thousand samples
+  are doubted; doubled, hardly any is.
+SHORT: share of held-out samples outside of an alpha shape. Halved, chance is a doubt; doubled, shapes that are too small are not.
 QUARTER: noise, of the reach, above which the answer is doubtful. Halved, good fits are doubted; doubled, bad ones are not.
 BEYOND: share of projections far from all samples that is worth a warning. Halved, chance is; doubled, spurious parts are not.
 
 The numbers are not derived. SIGMAS, SLACK, GAIN, SHELL and SPARSE were tuned on the sets of benchmarks/auto.py and the tests; the
-others were set by reasoning and a few trials. What is said of halving and doubling is what is expected: no sweep has measured it.
+others were set by reasoning and a few trials. What is said of halving and doubling is what is expected;
+`benchmarks/sweep_rules.py` measures it on ten cells (results/rules.json holds the changes that have been run).
 """
 
 from __future__ import annotations
