@@ -3,10 +3,14 @@ PYTHON ?= python3
 # For machines without a GPU: make test TORCH_INDEX="--extra-index-url https://download.pytorch.org/whl/cpu"
 TORCH_INDEX ?=
 BIN := .venv/bin
-# --no-compile: Python compiles what it imports, a small part of what is installed
+# the venv of the libraries that benchmarks compare with
+PEERS ?= .venv-peers
+# Python keeps the bytecode of what it imports, whatever the environment says: without it, every process spends two seconds on compiling torch
+export PYTHONDONTWRITEBYTECODE :=
+# --no-compile: only what is imported is compiled, a small part of what is installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH_INDEX) -c constraints.txt
 
-.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-beyond bench-equations bench-training docs release-check lint clean
+.PHONY: reproduce standard standard-fit paper gallery test test-all test-browser chromium test-compile bench bench-authors bench-beyond bench-equations bench-training docs release-check lint clean
 
 .venv/lab: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -19,11 +23,11 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 	$(PIP) -e ".[dev]"
 	@touch .venv/lab $@
 
-.venv-peers/done: benchmarks/peers.txt constraints.txt
-	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt torch numpy
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers.txt
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+$(PEERS)/done: benchmarks/peers.txt constraints.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_INDEX) -c constraints.txt torch numpy
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/peers.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
 reproduce: .venv/lab  ## the paper's table as a smoke run, on the screen and in runs/quick, with a page to open: runs/quick/report.html
@@ -64,13 +68,13 @@ chromium:
 test-compile: .venv/dev  ## every set through inductor; several minutes
 	$(BIN)/python -m pytest -m inductor_all
 
-bench: .venv-peers/done  ## speed and violation against peers, one thread; writes results/geometry.json
-	.venv-peers/bin/python benchmarks/geometry.py
+bench: $(PEERS)/done  ## speed and violation against peers, one thread; writes results/geometry.json
+	$(PEERS)/bin/python benchmarks/geometry.py
 
-bench-beyond: .venv-peers/done  ## optimisers, distributions, ODEs and flows beside their peers, a quarter of an hour; writes results/beyond*.json
-	.venv-peers/bin/python benchmarks/beyond.py
-	.venv-peers/bin/python benchmarks/beyond_ode.py
-	.venv-peers/bin/python benchmarks/beyond_flows.py
+bench-beyond: $(PEERS)/done  ## optimisers, distributions, ODEs and flows beside their peers, a quarter of an hour; writes results/beyond*.json
+	$(PEERS)/bin/python benchmarks/beyond.py
+	$(PEERS)/bin/python benchmarks/beyond_ode.py
+	$(PEERS)/bin/python benchmarks/beyond_flows.py
 
 .venv-equations/done: benchmarks/equations.txt constraints.txt
 	$(PYTHON) -m venv .venv-equations
@@ -86,6 +90,9 @@ bench-beyond: .venv-peers/done  ## optimisers, distributions, ODEs and flows bes
 
 bench-equations: .venv-equations/done .venv-equations-jax/done  ## sets from equations against their peers, a quarter of an hour; writes results/equations.json
 	.venv-equations/bin/python benchmarks/equations.py
+
+bench-authors: .venv-equations/done .venv-equations-jax/done  ## the schemes of inbounds compare next to their authors' code, seconds; writes results/compare/authors.json
+	.venv-equations/bin/python benchmarks/authors.py $(if $(CHECKOUTS),--checkouts $(CHECKOUTS))
 
 bench-training: .venv/dev  ## a stack of ten models against plain loops, one thread; writes results/training.json
 	$(BIN)/python benchmarks/training.py

@@ -10,7 +10,6 @@ to a millionth of that within STEPS; the memory of the second moment is a fifth 
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
 import statistics
@@ -27,7 +26,7 @@ import inbounds as ib
 from inbounds.distributions import IsotropicSO3, ProjectedNormal, VonMisesFisher, WrappedNormal
 from inbounds.distributions.angles import legendre, log_sphere_area
 from inbounds.distributions.von_mises_fisher import polar_law
-from inbounds.records import machine
+from inbounds.records import head
 
 D = torch.float64
 STEPS = 1000
@@ -368,26 +367,13 @@ def others(share: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, printed and not stored")
-    parser.add_argument("--commit", default="", help="of the code that was measured, for the head of the file")
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument("--optimisers", action="store_true", help="these alone; the other parts of the stored file stay")
-    either.add_argument("--others", action="store_true", help="all but the optimisers, which stay in the stored file")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    parts = [optimisers] * (not args.others) + [others] * (not args.optimisers)
-    results, heads = {}, {}
-    for part in parts:
-        results |= part(10 if args.quick else 1)
-        heads[part.__name__] = {
-            "command": "python benchmarks/beyond.py" + f" --{part.__name__}" * (len(parts) == 1),
-            "commit": args.commit,
-            "date": datetime.date.today().isoformat(),
-            "machine": machine(),
-        }
+    about = head("python benchmarks/beyond.py")
+    share = 10 if args.quick else 1
+    results = optimisers(share) | others(share)
     if not args.quick:
-        stored = json.loads(RESULTS.read_text()) if len(parts) == 1 else {"results": {}}
-        merged = {"runs": stored.get("runs", {}) | heads, "results": stored["results"] | known(results)}
-        RESULTS.write_text(json.dumps(merged, indent=1, allow_nan=False) + "\n")
+        RESULTS.write_text(json.dumps({**about, "results": known(results)}, indent=1, allow_nan=False) + "\n")
 
 
 if __name__ == "__main__":

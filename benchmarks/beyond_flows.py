@@ -14,7 +14,6 @@ a second model of ours has `Pressed` paths.
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
 import json
 import math
@@ -29,7 +28,7 @@ from torch import Tensor, nn
 import inbounds as ib
 from inbounds.distributions import UniformOn, VonMisesFisher, WrappedNormal
 from inbounds.generative import Pressed
-from inbounds.records import machine
+from inbounds.records import head
 
 ROOT = Path(__file__).parents[1]
 RESULTS, FIGURE = ROOT / "results" / "beyond_flows.json", ROOT / "results" / "figures" / "flows.png"
@@ -286,22 +285,17 @@ def draw(pictures: dict[str, dict[str, Tensor]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="a tenth of the work, printed and not stored")
-    parser.add_argument("--commit", default="", help="of the code that was measured, for the head of the file")
-    parser.add_argument("--only", nargs="+", default=list(SETS), choices=SETS, help="these alone; other rows of the file stay")
+    parser.add_argument("--only", nargs="+", default=list(SETS), choices=SETS, help="these alone, printed and not stored")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    about = head("python benchmarks/beyond_flows.py")
     steps, count = (300, 200) if args.quick else (3000, 1000)
-    whole = args.only == list(SETS)
-    results = {} if whole or args.quick else json.loads(RESULTS.read_text())["results"]
-    pictures = {}
+    results, pictures = {}, {}
     for name in args.only:
         torch.manual_seed(0)
-        found, pictures[name] = study(name, SETS[name][0], SETS[name][1](), steps, count)
-        results[name] = {"commit": args.commit, **found}
-        if not args.quick:
-            head = {"command": "python benchmarks/beyond_flows.py", "date": datetime.date.today().isoformat()}
-            RESULTS.write_text(json.dumps({**head, "machine": machine(), "results": results}, indent=1) + "\n")
-    if whole and not args.quick:
+        results[name], pictures[name] = study(name, SETS[name][0], SETS[name][1](), steps, count)
+    if not args.quick and args.only == list(SETS):
+        RESULTS.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
         draw(pictures)
 
 

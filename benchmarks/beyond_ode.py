@@ -12,7 +12,6 @@ the largest over rows and times; the reference is ProjectedODE with the toleranc
 from __future__ import annotations
 
 import argparse
-import datetime
 import itertools
 import json
 import math
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from torchdiffeq import odeint  # pyright: ignore[reportMissingImports]
 
 import inbounds as ib
-from inbounds.records import machine
+from inbounds.records import head
 
 D = torch.float64
 RESULTS = Path(__file__).parents[1] / "results" / "beyond_ode.json"
@@ -151,9 +150,9 @@ def constrained(name: str, M: ib.ConstraintSet, field: nn.Module, x: Tensor, hor
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="one round of times, printed and not stored")
-    parser.add_argument("--commit", default="", help="of the code that was measured, for the head of the file")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    about = head("python benchmarks/beyond_ode.py")
     g = torch.Generator().manual_seed(0)
     rounds = 1 if args.quick else 5
     starts = torch.randn(64, 2, dtype=D, generator=g)
@@ -170,9 +169,8 @@ def main() -> None:
     ):
         bound[name] = constrained(name, M, field, M.sample(32, generator=g, dtype=D), horizon)
     if not args.quick:
-        head = {"command": "python benchmarks/beyond_ode.py", "commit": args.commit, "date": datetime.date.today().isoformat()}
         results = {"unconstrained": free, "constrained": bound}
-        RESULTS.write_text(json.dumps({**head, "machine": machine(), "results": results}, indent=1) + "\n")
+        RESULTS.write_text(json.dumps({**about, "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,8 @@ writes results/draws_protein.json.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
-import os
 import statistics
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +24,7 @@ from inbounds.data.pairs import Pairs, generator
 from inbounds.nets import AnchorMixture
 from inbounds.paper.models import ANCHORS, anchor_error
 from inbounds.paper.rows import ROWS
+from inbounds.records import head
 from inbounds.train.training import Member, Problem, Protocol, StackTraining
 
 RESULTS = Path(__file__).parents[1] / "results" / "draws.json"
@@ -107,14 +105,7 @@ def on_protein() -> dict[str, float | list[float]]:
 
 def written(file: Path, command: str, **found: object) -> None:
     """The results with where they come from."""
-    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
-    about = {
-        "commit": head.stdout.strip(),
-        "command": command,
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, one thread, torch {torch.__version__.split('+')[0]}",
-    }
-    file.write_text(json.dumps({**about, **found}, indent=1) + "\n")
+    file.write_text(json.dumps({**head(command), **found}, indent=1) + "\n")
 
 
 def main() -> None:

@@ -10,10 +10,8 @@ contacts. Many discs: exact lengths and paths of 100 queries among 64 and 256. W
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
-import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -25,7 +23,7 @@ from torch import Tensor
 from inbounds import planning as pl
 from inbounds.paper.figures.planning import pairs
 from inbounds.planning.path import padded
-from inbounds.planning.sides import one_per_row
+from inbounds.records import head
 
 PAIRS, WORLDS, CROWDED, EACH = 1_000, 200, 60, 5
 CORRIDOR = 0.02
@@ -146,7 +144,7 @@ def fixed(name: str, seconds: float, peers: str | None) -> dict:
             name,
             [world.to_json()],
             torch.zeros(PAIRS, dtype=torch.long),
-            one_per_row(world, PAIRS),
+            world[None][torch.zeros(PAIRS, dtype=torch.long)],
             x,
             y,
             shortest,
@@ -355,21 +353,15 @@ def main() -> None:
     parts["crowded"] = lambda: unseen("crowded", CROWDED, (9, 16), args.seconds, None)
     parts |= {f"{kind} starts": lambda kind=kind: awkward(kind) for kind in ("vertex", "rim", "contact")}
     parts |= {f"{count} discs": lambda count=count: many(count) for count in (64, 256)}
-    found = json.loads(File(args.out).read_text())["worlds"] if args.only else {}
-    measured = args.only.split(",") if args.only else list(parts)
-    for name in measured:
+    stored = json.loads(File(args.out).read_text()) if args.only else {"worlds": {}}
+    found, heads = stored["worlds"], stored.get("measured", {})
+    about = head("python benchmarks/planning.py" + (" --peers .venv-peers/bin/python" if args.peers else ""))
+    for name in args.only.split(",") if args.only else parts:
         kept = {} if args.peers else {t: s for t, s in found.get(name, {}).items() if t.startswith("OMPL")}
-        found[name] = kept | parts[name]()
+        found[name], heads[name] = kept | parts[name](), {k: about[k] for k in ("commit", "date")}
     missed = verdict(found)
     print("All targets met." if not missed else "MISSED: " + "; ".join(missed))
-    about = {
-        "command": "python benchmarks/planning.py" + (" --peers .venv-peers/bin/python" if args.peers else ""),
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}, one thread",
-        "missed": missed,
-        "kept_from_earlier": [name for name in found if name not in measured],
-        "worlds": found,
-    }
+    about |= {"missed": missed, "measured": heads, "worlds": found}  # measured: what each world's rows are of
     File(args.out).write_text(json.dumps(about, indent=1, default=lambda v: None if math.isinf(v) else v) + "\n")
 
 

@@ -12,19 +12,18 @@ import json
 from pathlib import Path as File
 
 import torch
+from constants import Constant
 
 from inbounds import planning as pl
-from inbounds.planning import sides
-from inbounds.planning.worlds import base
-from inbounds.records import machine
+from inbounds.records import head
 
 WORLDS, SEED = 90, 77
-SWEEP = {  # name: (module, attribute, values; the second is the package's own)
-    "margin of safe steps": (base, "MARGIN", (0.001, 0.004, 0.016)),
-    "longest chord": (sides, "STEP", (0.1, 0.2, 0.4)),
-    "share of a chord's angle": (sides, "CHORD", (0.9, 0.995, 1 - 1e-9)),
-    "rim points that are one": (sides, "SAME", (1e-8, 1e-6, 1e-4)),
-    "points on a rim": (sides, "TINY", (1e-11, 1e-9, 1e-7)),
+SWEEP = {  # name: (constant, values; the second is the package's own)
+    "margin of safe steps": (Constant("planning/worlds/base.py", "MARGIN"), (0.001, 0.004, 0.016)),
+    "longest chord": (Constant("planning/ways.py", "STEP"), (0.1, 0.2, 0.4)),
+    "share of a chord's angle": (Constant("planning/ways.py", "CHORD"), (0.9, 0.995, 1 - 1e-9)),
+    "rim points that are one": (Constant("planning/ways.py", "SAME"), (1e-8, 1e-6, 1e-4)),
+    "points on a rim": (Constant("planning/ways.py", "TINY"), (1e-11, 1e-9, 1e-7)),
 }
 
 
@@ -62,18 +61,15 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     found, net, rows = cases(), pl.load_sides(), []
-    for name, (module, attribute, values) in SWEEP.items():
-        own = getattr(module, attribute)
-        assert own == values[1], (attribute, own)
+    for name, (constant, values) in SWEEP.items():
+        own = constant.value
+        assert own == values[1], constant
         for value in values:
-            setattr(module, attribute, value)
-            if attribute == "MARGIN":
-                sides.MARGIN = value
+            constant.set(value)
             rows.append({"constant": name, "value": value, "own": value == own, **measured(found, net)})
             print(rows[-1], flush=True)
-        setattr(module, attribute, own)
-        sides.MARGIN = base.MARGIN
-    record = {"command": "python benchmarks/planning_constants.py", "worlds": WORLDS, "machine": machine(), "rows": rows}
+        constant.set(own)
+    record = {**head("python benchmarks/planning_constants.py"), "worlds": WORLDS, "rows": rows}
     File(args.out).write_text(json.dumps(record, indent=1) + "\n")
 
 

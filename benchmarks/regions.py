@@ -11,10 +11,8 @@ error should fall. Writes results/regions.json; `--table` prints the table of th
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
-import subprocess
 import time
 import warnings
 from collections.abc import Callable
@@ -28,7 +26,7 @@ from truth_sets import Map, Truth, filled, make, normal, sector, uniform
 
 import inbounds as ib
 from inbounds.learned import Hull
-from inbounds.records import machine
+from inbounds.records import head
 
 N, POINTS, SIGMA, OUTSIDE = 2_000, 1_000, 0.2, 1e-6
 OTHERS = (200, 8_000)
@@ -155,9 +153,7 @@ def main() -> None:
         print(table(json.loads(Path(args.out).read_text())["rows"]))
         return
     torch.set_num_threads(1)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    about = {"command": "python benchmarks/regions.py", "commit": commit}
-    about |= {"date": datetime.date.today().isoformat(), "machine": machine()}
+    about = head("python benchmarks/regions.py")
     found: list[dict] = []
     for learned, (name, truth) in [(learned, s) for learned in (False, True) for s in sets().items()]:  # the slow one last
         found += rows(name, truth, learned)

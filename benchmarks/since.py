@@ -170,11 +170,22 @@ def show(row: dict) -> None:
     )
 
 
+def kept(new: dict, stored: dict, only: str) -> dict:
+    """The stored run in which the rows that were measured again are new; each says of which commit, day and rounds it is."""
+    if stored["before"] != new["before"]:
+        raise SystemExit(f"The stored rows are against {stored['before']}, these against {new['before']}. Run all of them.")
+    of = {key: new[key] for key in ("command", "date", "now", "rounds")}
+    of["command"] += f' --only "{only}" --keep'
+    fresh = {row["row"]: {**row, "of": of} for row in new["rows"]}
+    return {**stored, "rows": [fresh.get(row["row"], row) for row in stored["rows"]]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--base", metavar="REV", help="the earlier revision")
     parser.add_argument("--rounds", type=int, default=12, help="of both revisions (%(default)s; the least is 6)")
     parser.add_argument("--only", default="", metavar="PATTERN", help="rows whose name contains this; printed, not stored")
+    parser.add_argument("--keep", action="store_true", help="with --only: store them, and keep the other rows of the file")
     parser.add_argument("--compiled", action="store_true", help="with the compiled rows, minutes of compiling")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -194,7 +205,7 @@ def main() -> None:
             revision.process.communicate()
     slower = [r["row"] for r in found if r["verdict"] == "SLOWER"]
     print(f"{len(found)} rows, {len(slower)} slower by more than a tenth" + "".join(f"\n    {name}" for name in slower))
-    if not args.only:
+    if not args.only or args.keep:
         commit = [
             subprocess.run(
                 ["git", "-C", str(HERE), "rev-parse", "--short", r], capture_output=True, text=True, check=True
@@ -210,6 +221,8 @@ def main() -> None:
             "rounds": args.rounds,
             "rows": found,
         }
+        if args.only:
+            about = kept(about, json.loads(RESULTS.read_text()), args.only)
         RESULTS.write_text(json.dumps(about, indent=1) + "\n")
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import inbounds as ib
 from inbounds.learned import Flow
 from inbounds.learned.flow import VelocityNet
-from inbounds.records import machine
+from inbounds.records import head
 from inbounds.train import mse
 from inbounds.train.stack import FLOW_ROWS, LOOPED_ROWS, Stack
 
@@ -66,7 +66,7 @@ def main() -> None:
         "vmapped transformers with a flow": sweep(with_flow(), "vmapped", 32, (1, 4, 16, 32), FLOW_ROWS),
     }
     print(json.dumps(found, indent=1))
-    record = {"command": "python benchmarks/stack_blocks.py", "machine": machine(), "time_by_rows": found}
+    record = {**head("python benchmarks/stack_blocks.py"), "time_by_rows": found}
     Path(args.out).write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -157,6 +157,7 @@ def core_hours(compile: bool, least: float) -> dict:
         }
         rule = rule_of(named(row, ROWS).step(sets[d].set))
         if compile and rule is not None and rule.heavy:
+            torch.compiler.reset()  # a run compiles for one cell; the shapes of all 22 would exceed the compiler's limit
             ways["compiled"] = [StackTraining(problem, protocol, members(DEPTHS, 1), compile=True)]
         taken = {name: round(cpu_ms(t, least), 2) for name, t in ways.items()}
         found[f"{d} {row}"] = taken

@@ -8,7 +8,7 @@ import inbounds as ib
 N = 4
 
 
-def main(steps: int = 15):
+def main(steps: int = 60):
     torch.manual_seed(0)
     head = nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Linear(32, N * N), nn.Unflatten(-1, (N, N)), ib.Correlation(N))
     x = torch.randn(64, 3)

@@ -33,7 +33,7 @@ class Field(nn.Module):
         return self.layers(torch.cat([x, t.expand_as(x[..., :1])], -1))
 
 
-def main(steps=12):
+def main(steps=30):
     x, new, uniform = data(1024, seed=0), data(500, seed=1), UniformOn(M)
     ode = ib.ProjectedODE(Field(), M, steps=4)
     opt = torch.optim.Adam(ode.parameters(), lr=5e-2)

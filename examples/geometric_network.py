@@ -10,18 +10,6 @@ from torch import nn
 import inbounds as ib
 
 
-class GDN(nn.Module):
-    """exp o net o log, from a manifold with a logarithm to any manifold."""
-
-    def __init__(self, net, M_in, M_out):
-        super().__init__()
-        self.net, self.M_in, self.step = net, M_in, ib.Exponential(M_out)
-
-    def forward(self, x):
-        v = self.M_in.log(self.M_in.origin(x).expand_as(x), x)
-        return self.step(None, self.net(v.flatten(-len(self.M_in.shape))))
-
-
 def pairs(count, seed):
     """Rotations of at most two radians, where the logarithm is smooth, and where they take the vector (1, 2, 2)/3."""
     g = torch.Generator().manual_seed(seed)
@@ -30,10 +18,10 @@ def pairs(count, seed):
     return R, R @ torch.tensor([1.0, 2.0, 2.0]) / 3
 
 
-def main(steps=150):
+def main(steps=300):
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(9, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 3))
-    model, M = GDN(net, ib.SO(3), ib.Sphere(3)), ib.Sphere(3)
+    model, M = ib.GDN(net, ib.SO(3), ib.Sphere(3)), ib.Sphere(3)
     opt = torch.optim.Adam(model.parameters(), lr=1e-2)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(opt, steps)
     R, y = pairs(300, 0)

@@ -32,7 +32,7 @@ def error(net, x):
     return M.geodesic_distance(net(x), motion(x))
 
 
-def main(steps=40):
+def main(steps=120):
     torch.manual_seed(0)
     step = ib.Exponential(M)
     net = ib.IAA([ib.MLPBlock(M.shape, step.size, width=32) for _ in range(3)], step, dt=0.3)

@@ -18,7 +18,7 @@ def apart(x, y):  # the energy distance of two clouds, which is 0 only for equal
     return sum(s * float(torch.cdist(a.flatten(1), b.flatten(1)).mean()) for s, a, b in ((2, x, y), (-1, x, x), (-1, y, y)))
 
 
-def main(steps: int = 60):
+def main(steps: int = 120):
     torch.manual_seed(0)
     seen, new = (POSES.compose(POSES.inverse(x), y) for x, y in (protein()[part] for part in ("train", "test")))
     source = ib.distributions.WrappedNormal(POSES, torch.eye(4), torch.tensor(1.0))

@@ -24,7 +24,7 @@ class Dispatch(nn.Module):
         return ib.Polytope(E=share, f=demand, low=torch.zeros_like(available), high=available)
 
 
-def main(steps: int = 30):
+def main(steps: int = 60):
     torch.manual_seed(0)
     M = ib.Depends(Dispatch())
     net = ib.FAA(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, GENERATORS)), ib.Projection(M))

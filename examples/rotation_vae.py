@@ -38,7 +38,7 @@ class RotationVAE(nn.Module):
         return (fit + kl_divergence(q, UniformOn(self.M))).mean()
 
 
-def main(steps=60):
+def main(steps=150):
     torch.manual_seed(0)
     model, x = RotationVAE(), data(2000)
     opt = torch.optim.Adam(model.parameters(), lr=1e-2)

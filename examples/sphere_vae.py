@@ -38,7 +38,7 @@ class SphereVAE(nn.Module):
         return (fit + kl_divergence(q, UniformOn(self.M))).mean()
 
 
-def main(steps=80):
+def main(steps=250):
     torch.manual_seed(0)
     model, x = SphereVAE(), data(2000)
     opt = torch.optim.Adam(model.parameters(), lr=2e-2)

@@ -1,8 +1,8 @@
 """Write the stored figures into the pages that quote them: after `make bench`, `make bench-training` or `make paper`.
 
 Which rows a page shows is decided on the page: this script keeps its rows and replaces their numbers. It writes the tables of
-README.md, docs/performance.md and docs/paper.md; sentences that quote a figure are compared with the stored ones by
-tests/test_readme.py and are written by hand.
+README.md, docs/performance.md, docs/paper.md and docs/compare.md; sentences that quote a figure are written by hand, and most are
+compared with the stored ones by tests/test_readme.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from test_readme import CASES, NO_PEERS, VIOLATIONS, few, stored  # noqa: E402
 
+from inbounds.compare.table import quoted  # noqa: E402
 from inbounds.paper.datasets import DATASETS  # noqa: E402
 from inbounds.paper.rows import ROWS  # noqa: E402
 from inbounds.paper.table import protocol_overview, read  # noqa: E402
@@ -132,6 +133,14 @@ def main() -> None:
     performance.write_text(text)
     text = between(paper.read_text(), "table", lambda _: f"\n{paper_table().strip()}\n")
     paper.write_text(between(text, "cells", lambda _: f"\n{finished_cells()}\n"))
+    page = ROOT / "docs" / "compare.md"
+    text = page.read_text()
+    for name in re.findall(r"<!-- compare (\S+) -->", text):
+        table = quoted((ROOT / "results" / "compare" / f"{name}.json").read_text())
+        text = re.sub(
+            rf"(<!-- compare {name} -->\n).*?(<!-- /compare {name} -->)", lambda m, t=table: m[1] + t + m[2], text, flags=re.S
+        )
+    page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,11 @@ def promises(world, path, x, y):
     assert torch.allclose(path.length, world.distance(path.points[:, :-1], path.points[:, 1:]).sum(1))
 
 
+def one_per_row(world, rows):
+    """The same world for each of so many points."""
+    return world[None][torch.zeros(rows, dtype=torch.long)]
+
+
 def T(*rows):
     return torch.tensor(rows, dtype=F64)
 

@@ -7,10 +7,11 @@ import torch
 from scipy.optimize import nnls
 
 import inbounds as ib
-from inbounds.learned.algebraic import CHARTS, Nearest
 from inbounds.learned.balls import smallest_ball
 from inbounds.learned.charts import free_directions
 from inbounds.learned.christoffel import region
+from inbounds.learned.near import CHARTS
+from inbounds.learned.nearest import Nearest
 from inbounds.learned.polynomials import Monomials, Polynomials
 from inbounds.learned.quadric import Quadric
 

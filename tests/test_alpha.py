@@ -5,10 +5,9 @@ import warnings
 
 import pytest
 import torch
-from scipy.spatial import Delaunay
 
 import inbounds as ib
-from inbounds.learned.alpha import AlphaShape, boundary, most_held
+from inbounds.learned.alpha import AlphaShape, boundary, filled, most_held
 
 
 def uniform(*shape, seed=0):
@@ -39,15 +38,9 @@ def bitten(n, d=3, seed=0):
 SHAPES = {"plane": ell(400), "space": bitten(500)}
 
 
-def inside_some_simplex(M, x, z, stretch=1.0):
+def inside_some_simplex(x, z):
     """By the barycentric coordinates of the simplices that the shape is made of."""
-    from inbounds.learned.alpha import LOCAL, _radii
-    from inbounds.learned.graphs import neighbours
-
-    S = torch.as_tensor(Delaunay(x.numpy()).simplices, dtype=torch.int64)
-    usual = neighbours(x, LOCAL + 1)[1][:, -1]
-    held = LOCAL * (_radii(x[S]) / (stretch * usual[S].median(1).values)) ** x.shape[1]
-    T = x[S[held <= most_held(x.shape[1], len(S))]]
+    T = x[filled(x)]
     lam = torch.linalg.solve((T[:, 1:] - T[:, :1]).mT, (z[:, None] - T[None, :, 0])[..., None])[..., 0]
     return ((lam >= 0).all(-1) & (lam.sum(-1) <= 1)).any(1)
 
@@ -57,7 +50,7 @@ def inside_some_simplex(M, x, z, stretch=1.0):
 def test_inside_is_inside_a_simplex(name):
     x = SHAPES[name]
     M, z = AlphaShape.fit(x), x.mean(0) + 3 * (uniform(500, x.shape[1], seed=1) - 0.5)
-    assert torch.equal(~M.outside(z), inside_some_simplex(M, x, z))
+    assert torch.equal(~M.outside(z), inside_some_simplex(x, z))
     assert 0.1 < float(M.outside(z).double().mean()) < 0.9
 
 
@@ -100,6 +93,22 @@ def test_the_boundary_of_two_triangles_is_a_square():
     torch.testing.assert_close(M.project(y), y.clamp(0, 1))
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_wider_region_is_all_that_is_near_and_its_projection_is_the_nearest_point(name):
+    x = SHAPES[name]
+    R, M = AlphaShape.fit(x), AlphaShape.fit(x).widened(len(x))
+    z = x.mean(0) + 3 * (uniform(200, x.shape[1], seed=2) - 0.5)
+    assert 0.01 < M.margin < 0.2
+    torch.testing.assert_close(M.distance(z), (R.distance(z) - M.margin).clamp(min=0), rtol=0, atol=1e-12)
+    assert torch.equal(M.leaves(z), R.distance(z) <= M.margin) and bool(M.leaves(M.project(z)).all())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SHAPES)
+def test_laws_of_every_set_hold_for_wider_regions(name):
+    ib.check_set(AlphaShape.fit(SHAPES[name]).widened(len(SHAPES[name])))
+
+
 # --- what is learned -----------------------------------------------------------------------------------------
 def test_balls_are_as_empty_as_chance_leaves_them():
     """Gamma(d): in the plane P(t) = e^-t (1 + t). Of uniform samples few simplices inside are dropped, at the stated level."""
@@ -108,6 +117,24 @@ def test_balls_are_as_empty_as_chance_leaves_them():
     middle = 0.6 * uniform(4000, 2, seed=8) + 0.2
     lost = [float(AlphaShape.fit(uniform(1000, 2, seed=s)).outside(middle).double().mean()) for s in range(10)]
     assert sum(share > 0 for share in lost) <= 3
+
+
+def test_new_samples_lie_outside_as_often_as_samples_are_corners():
+    """Efron: the share that a region leaves out is that of its corners; the margin brings back most of it."""
+    new = uniform(20_000, 2, seed=9)
+    R = [AlphaShape.fit(uniform(500, 2, seed=s)) for s in range(8)]
+    corners = sum(len(M.facets.flatten(0, 1).unique(dim=0)) for M in R) / (8 * 500)
+    outside = sum(float(M.outside(new).double().mean()) for M in R) / 8
+    wider = sum(float((~M.widened(500).leaves(new)).double().mean()) for M in R) / 8
+    assert abs(corners / outside - 1) < 0.3 and wider < 0.6 * outside
+
+
+def test_a_straight_side_is_straight_and_a_bay_stays_open():
+    """What large balls add is taken where it holds no room: at the sides of the L, and not in its bay."""
+    M, a = AlphaShape.fit(ell(2000)), 2 * uniform(500, seed=7)
+    side = torch.stack([a, torch.full_like(a, 0.01)], 1)
+    bay = 1.15 + 0.85 * uniform(500, 2, seed=8)
+    assert float(M.outside(side).double().mean()) < 0.1 and bool(M.outside(bay).all())
 
 
 def test_the_error_falls_with_the_number_of_samples():

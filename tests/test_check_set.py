@@ -8,7 +8,8 @@ from catalogue import SETS
 
 import inbounds as ib
 from inbounds.sets.solved import SolvedSet
-from inbounds.testing import Case, LawError, nothing_is_nearer, overrides_hooks_only
+from inbounds.testing import Case, LawError, overrides_hooks_only
+from inbounds.testing.values import nothing_is_nearer
 
 
 class WrongDim(ib.Sphere):

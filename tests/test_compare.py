@@ -1,6 +1,7 @@
 """Tasks with their solvers, and the command that trains every scheme on them and goes on where it stopped."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +12,22 @@ from scipy.optimize import minimize
 from inbounds import schemes
 from inbounds.cli import main
 from inbounds.compare.command import misfits
-from inbounds.compare.jobs import Reference, SchemeTraining, judge, reference_config, scheme_config, units
+from inbounds.compare.jobs import Reference, SchemeTraining, in_float32, judge, reference_config, scheme_config, units
 from inbounds.compare.rows import AUTHORS, SCHEMES, TASKS, USUAL, open_task
-from inbounds.compare.table import Cell, cells
+from inbounds.compare.table import Cell, cells, quoted
 from inbounds.problems import arm, control, curved, dispatch, power_flow, quadratic
 from inbounds.problems.powerflow import _network, _nominal
 from inbounds.problems.quadratic import dependent_variables
 from inbounds.problems.solvers import Unsolved, conic_program, quadratic_program
 from inbounds.schemes.linear import completion, nullspace
+from inbounds.solvers.jets import Constraints
 from inbounds.train.store import Store
 from inbounds.train.work import work
 
 SMALL = {
     "qp": lambda: quadratic(8, 3, 4, rows=40),
     "sine": lambda: quadratic(8, 3, 4, rows=40, sine=True),
+    "sine-hardnet": lambda: quadratic(8, 3, 4, rows=40, sine=True, order="hardnet"),
     "dispatch": lambda: dispatch(5, rows=40),
     "control": lambda: control(rows=40),
     "qcqp": lambda: curved(False, 8, 3, 4, rows=40),
@@ -137,6 +140,41 @@ def test_settings_of_authors_have_their_own_budget_and_go_on_bit_for_bit(tmp_pat
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters, parts.parameters, strict=True))
 
 
+def test_the_same_network_in_float32_is_judged_by_the_constraints_as_they_are_there():
+    """A projection lands inside; a network that nothing holds does not, and is found out."""
+    for task in (SMALL["qp"](), SMALL["control"](), SMALL["dispatch"]()):
+        x = task.part("test")
+        kept, lost = (SCHEMES[name].build(task, 0).eval() for name in ("projection", "penalty"))
+        with torch.no_grad():
+            for scheme in (kept, lost):
+                scheme.net[-1].weight *= 100
+        found = in_float32(task, kept, x)
+        assert found["float32_inequalities_max"] <= 0 and found.get("float32_equalities_eps", 0) <= 16
+        assert ("float32_equalities_eps" in found) == (task.name != "control")
+        assert in_float32(task, lost, x)["float32_inequalities_max"] > 1e-3
+    bent = SMALL["qcqp"]()
+    assert in_float32(bent, SCHEMES["projection"].build(bent, 0), bent.part("test")) == {}
+
+
+def test_the_data_of_hardnet_are_those_of_dc3_with_the_matrices_in_the_other_order():
+    """Theirs draw the inequalities first; the free variables are the draw after the inputs."""
+    theirs, ours = quadratic(8, 3, 3, rows=40, order="hardnet", sine=True), quadratic(8, 3, 3, rows=40)
+    a, b = theirs.M.given(theirs.x), ours.M.given(ours.x)
+    assert theirs.name == "sine-hardnet" and torch.equal(a.A, b.E) and not torch.equal(a.E, b.A)
+    np.random.seed(17)
+    Q, p, A, E = np.random.random(100), np.random.random(100), np.random.normal(size=(50, 100)), np.random.normal(size=(50, 100))
+    X = np.random.uniform(-1, 1, size=(10_000, 50))
+    free = np.random.choice(100, 50, replace=False)
+    task = open_task("sine-hardnet")
+    M = task.M.given(task.x)
+    assert all(torch.equal(t, torch.from_numpy(v)) for t, v in ((M.A, A), (M.E, E), (task.x, X)))
+    y = torch.randn(100, generator=torch.Generator().manual_seed(0)).double()
+    assert task.objective(X, y) == pytest.approx((0.5 * Q * y.numpy() ** 2 + p * np.sin(y.numpy())).sum())
+    assert dependent_variables("hardnet") == sorted(set(range(100)) - set(free.tolist()))
+    with pytest.raises(ValueError, match="order='dc3' or 'hardnet', got 'other'"):
+        quadratic(8, 3, 4, rows=40, order="other")
+
+
 def test_dependent_variables_are_those_of_the_authors_and_complete_the_point():
     task, dependent = open_task("qp"), dependent_variables()
     E = task.M.given(task.x[:1]).E
@@ -182,7 +220,7 @@ def test_wrong_requests_are_refused(tmp_path, capsys):
     for wrong, said in (
         (
             ["--problems", "lp"],
-            "--problems asked for names among qp,sine,dispatch,control,qcqp,socp,acopf14,acopf30,arm, got 'lp'",
+            "--problems asked for names among qp,sine,sine-hardnet,dispatch,control,qcqp,socp,acopf14,acopf30,arm, got 'lp'",
         ),
         (["--schemes", "dc4"], "--schemes asked for names among projection,"),
         (["--problems", "dispatch", "--rows", "1001"], "--rows asked for at most 1000 test instances"),
@@ -196,8 +234,9 @@ def test_the_help_names_every_problem_and_scheme(capsys):
         main(["compare", "--help"])
     shown = "".join(capsys.readouterr().out.split())
     assert (
-        f"among{','.join(USUAL)}(these);qcqp,socp,acopf14,acopf30,arm" in shown
-        and f"among{','.join(SCHEMES)}(these);onqpalso{','.join(AUTHORS)}" in shown
+        f"among{','.join(USUAL)}(these);sine-hardnet,qcqp,socp,acopf14,acopf30,arm" in shown
+        and f"among{','.join(SCHEMES)}(these);onqpalso" in shown
+        and all(name in shown for name in AUTHORS)
     )
 
 
@@ -218,9 +257,11 @@ def test_a_diverged_network_has_no_numbers(tmp_path):
     assert isinstance(cell, Cell) and cell.diverged == 1 and cell.gap_mean is None
 
 
+RESULTS = Path(__file__).parents[1] / "results" / "compare"
+
+
 def stored(name):
-    path = Path(__file__).parents[1] / "results" / "compare" / f"{name}.json"
-    return {c["scheme"]: c for c in json.loads(path.read_text())["cells"]}
+    return {c["scheme"]: c for c in json.loads((RESULTS / f"{name}.json").read_text())["cells"]}
 
 
 def test_the_stored_table_is_on_the_authors_data_and_ours_keeps_its_promise():
@@ -230,6 +271,37 @@ def test_the_stored_table_is_on_the_authors_data_and_ours_keeps_its_promise():
     assert len(open_task("qp").x) == 10_000
     assert qp["projection"]["gap_mean"] <= 0.01 and qp["projection"]["infeasible"] == 0
     assert qp["projection"]["inequalities_max"] <= 0 and qp["projection"]["equalities_max"] <= 1e-12
+
+
+PAGE = (Path(__file__).parents[1] / "docs" / "compare.md").read_text()
+
+
+@pytest.mark.parametrize("name", re.findall(r"<!-- compare (\S+) -->", PAGE))
+def test_the_page_quotes_the_tables_that_are_stored(name):
+    """`scripts/quote.py` writes them."""
+    inner = PAGE.split(f"<!-- compare {name} -->\n")[1].split(f"<!-- /compare {name} -->")[0]
+    assert inner == quoted((RESULTS / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(("name", "norm", "condition"), [("qp", 42, 2_450), ("sine-hardnet", 4.0, 330)])
+def test_hardnets_inverse_is_as_large_as_the_page_says(name, norm, condition):
+    task = open_task(name)
+    M = task.M.given(task.x[:1])
+    sizes = torch.linalg.svdvals(M.A @ completion(M.E)[1])
+    assert 1 / float(sizes[-1]) == pytest.approx(norm, rel=0.01)
+    assert float(sizes[0] / sizes[-1]) == pytest.approx(condition, rel=0.02)
+    assert f"{condition:,}" in PAGE
+
+
+def test_our_schemes_were_compared_with_their_authors_code():
+    """Bounds are those of benchmarks/authors.py. Where gradients are farther apart, central differences say whose."""
+    rows = json.loads((RESULTS / "authors.json").read_text())["rows"]
+    assert {r["scheme"] for r in rows} == {"RAYEN", "OptNet", "splitting", "DC3", "HardNet-Aff", "E2ELR repair"}
+    for row in rows:
+        assert row["outputs"] <= row["bound"] <= 1e-6
+        if not row["met"]:
+            ours, theirs = row["to_differences"]
+            assert ours < 1e-9 < row["gradients"] <= 2 * theirs
 
 
 @pytest.mark.parametrize("cones", [False, True])
@@ -330,6 +402,23 @@ def test_power_flow_is_that_of_its_solver_and_projections_serve_the_load(case):
         assert least_violation(task.M.given(load), point) > 1e-3
     around = M.project(best + 1e-3 * torch.randn(4, len(best), generator=torch.Generator().manual_seed(0)).double())
     assert (task.objective(x[0], around) >= task.objective(x[0], best) - 1e-7).all()
+
+
+@pytest.mark.parametrize("case", ["case14", "case30"])
+def test_a_network_knows_its_derivatives(case):
+    """Closed forms against autograd, and rows that are left out."""
+    task = power_flow(case, rows=12)
+    M, g = task.M.given(task.x), torch.Generator().manual_seed(0)
+    y = task.start + 0.1 * torch.randn(12, len(task.start), generator=g, dtype=torch.float64)
+    l = torch.randn(12, sum(M.counts), generator=g, dtype=torch.float64)
+    ours = M._constraints(task.x)
+    plain, rows = Constraints(ours.parts, ours.equalities), torch.arange(12)
+    found = ours.expand(y, rows, l)
+    for a, b in zip(found, plain.expand(y, rows, l), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-9)
+    part = ours.restricted(rows[5:]).expand(y[5:], rows[:7], l[5:])
+    for a, b in zip(part, found, strict=True):
+        torch.testing.assert_close(a, b[5:], rtol=1e-12, atol=1e-12)
 
 
 def test_networks_that_nobody_knows_are_refused():

@@ -228,7 +228,8 @@ def test_divergences_are_expectations():
     torch.manual_seed(0)
     p, q = VonMisesFisher(axis(4), point(6.0)), VonMisesFisher(circle_of_latitude(4, point(1.0)), point(3.0))
     uniform, turned = UniformOn(ib.Sphere(4)), IsotropicSO3(torch.eye(3, dtype=D), point(0.9))
-    for a, b in ((p, q), (p, uniform), (turned, UniformOn(ib.SO(3)))):
+    haar = UniformOn(ib.SO(3))
+    for a, b in ((p, q), (p, uniform), (uniform, p), (turned, haar), (haar, turned)):
         x = a.sample((20_000,))
         gap = a.log_prob(x) - b.log_prob(x)
         assert (gap.mean() - kl_divergence(a, b)).abs().max() <= 5 * gap.std() / math.sqrt(20_000)
@@ -236,8 +237,11 @@ def test_divergences_are_expectations():
     k = torch.tensor([0.5, 8.0], dtype=D, requires_grad=True)
     torch.autograd.gradcheck(lambda k: kl_divergence(VonMisesFisher(axis(5), k), UniformOn(ib.Sphere(5))).double(), k)
     torch.autograd.gradcheck(lambda s: kl_divergence(IsotropicSO3(torch.eye(3, dtype=D), s), UniformOn(ib.SO(3))), k)
-    with pytest.raises(NotImplementedError, match="same set"):
-        kl_divergence(p, UniformOn(ib.Sphere(3)))
+    torch.autograd.gradcheck(lambda k: kl_divergence(UniformOn(ib.Sphere(5)), VonMisesFisher(axis(5), k)), k)
+    torch.autograd.gradcheck(lambda s: kl_divergence(UniformOn(ib.SO(3)), IsotropicSO3(torch.eye(3, dtype=D), s)), k)
+    for a, b in ((p, UniformOn(ib.Sphere(3))), (UniformOn(ib.Sphere(3)), p), (haar, VonMisesFisher(axis(3), 1.0))):
+        with pytest.raises(NotImplementedError, match="same set"):
+            kl_divergence(a, b)
 
 
 # --- torch's conventions -------------------------------------------------------------------------------------------

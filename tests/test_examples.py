@@ -34,14 +34,14 @@ def test_portfolio_with_caps_and_sectors():
 
 
 def test_power_balance_from_the_input():
-    M, _, z, x, costs = load("power_balance").main()
+    M, _, z, x, costs = load("power_balance").main(steps=30)
     own = M.given(z)
     eq, ineq = own.residuals(x)
     assert (ineq <= 0).all() and eq.abs().max() <= 1e-5 and costs[-1] < costs[0]
 
 
 def test_a_correlation_matrix_as_a_head():
-    y, losses = load("correlation_head").main()
+    y, losses = load("correlation_head").main(steps=15)
     assert (y.diagonal(dim1=1, dim2=2) == 1).all() and torch.linalg.eigvalsh(y.double()).min() >= 0
     assert losses[-1] < losses[0]
 
@@ -59,19 +59,19 @@ def test_a_tree_fits_into_the_hyperbolic_plane():
 def test_an_autoencoder_with_a_spherical_latent_variable():
     import inbounds as ib
 
-    z, error, losses = load("sphere_vae").main()
+    z, error, losses = load("sphere_vae").main(steps=80)
     assert ib.Sphere(3).contains(z).all() and error <= 0.3 and losses[-1] < 0.5 * losses[0]
 
 
 def test_an_autoencoder_whose_latent_variable_is_a_rotation():
     import inbounds as ib
 
-    R, error, losses = load("rotation_vae").main()
+    R, error, losses = load("rotation_vae").main(steps=60)
     assert ib.SO(3).contains(R).all() and error <= 0.3 and losses[-1] < 0.5 * losses[0]
 
 
 def test_a_residual_network_on_the_hyperbolic_plane():
-    miss, worst, losses = load("hyperbolic_resnet").main()
+    miss, worst, losses = load("hyperbolic_resnet").main(steps=40)
     assert worst <= 1e-6 and miss**2 <= 0.2 * losses[0]
 
 
@@ -81,5 +81,5 @@ def test_flow_matching_learns_two_modes_on_the_sphere():
 
 
 def test_a_neural_ode_on_the_sphere_as_a_density_model():
-    M, y, found, best, flat = load("density_ode").main()
+    M, y, found, best, flat = load("density_ode").main(steps=12)
     assert M.contains(y).all() and flat + 0.5 * (best - flat) <= found <= best + 0.1

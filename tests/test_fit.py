@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -362,7 +363,10 @@ def test_a_linear_constraint_is_not_bounded_by_its_samples():
     ids=["interval", "cube", "disk", "ball"],
 )
 def test_a_sharp_boundary_is_kept(x):
-    M = ib.fit(x)
+    with warnings.catch_warnings():
+        if len(x) == 40:  # too few to see holes: it says so
+            warnings.simplefilter("ignore", ib.FitWarning)
+        M = ib.fit(x)
     assert "sharp boundary" in M.info["verdict"] and "no sharp" not in M.info["verdict"]
     assert M.reach == math.inf and M.distance(10 + x).min() > 1
 

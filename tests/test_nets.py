@@ -283,3 +283,53 @@ def test_training_reaches_a_small_loss_inside_the_set():
         first = last if first is None else first
         assert M.contains(y).all()
     assert last < 0.1 * first
+
+
+# --- geometric deep networks ------------------------------------------------------------------------------------------
+PAIRS = {
+    "rotation to vector": lambda: (ib.SO(3), ib.Sphere(3)),
+    "vector to pose": lambda: (ib.Sphere(4), ib.SE(3)),
+    "hyperbolic to Stiefel": lambda: (ib.Hyperboloid(3), ib.Stiefel(4, 2)),
+    "product to flat": lambda: (ib.Product(ib.SO(3), ib.Euclidean(2)), ib.Euclidean(3)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_geometric_network_is_exp_after_the_network_after_log(name):
+    M, N = PAIRS[name]()
+    net = nn.Linear(math.prod(M.shape), math.prod(N.shape))
+    model = ib.GDN(net, M, N)
+    assert model.M_in is M and model.M_out is N and len(list(model.parameters())) == 2
+    x = M.sample(4, 5, generator=torch.Generator().manual_seed(0))
+    y = model(x)
+    assert y.shape == (4, 5, *N.shape) and N.contains(y).all()
+    o, p = M.origin(x).expand_as(x), N.origin(x).expand_as(y)
+    u = net(M.log(o, x).flatten(2)).reshape(y.shape)
+    torch.testing.assert_close(y, N.refine(N.exp(p, N.tangent(p, u))), atol=1e-5, rtol=1e-5)
+    y.square().sum().backward()
+    at_origin = model(M.origin(x))  # a logarithm of 0 still learns
+    at_origin.sum().backward()
+    assert all(torch.isfinite(q.grad).all() for q in model.parameters())
+
+
+def test_a_geometric_network_that_copies_the_logarithm_is_the_identity():
+    M = ib.SO(3)
+    x = M.sample(20, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(ib.GDN(nn.Identity(), M, M)(x), x, atol=2e-5, rtol=0)
+
+
+def test_a_wrong_geometric_network_names_the_fix():
+    net = nn.Linear(3, 3)
+    for M, N, field, words in (
+        (ib.Ball(3), ib.Sphere(3), net, r"logarithm as M_in, got Ball\(3\)\. Use FAA"),
+        (ib.Stiefel(3, 1), ib.Sphere(3), net, r"logarithm as M_in, got Stiefel\(3, 1\)"),
+        (ib.Sphere(3), ib.Ball(3), net, r"as M_out, got Ball\(3\)\. Use FAA\(net, Projection"),
+        (ib.Sphere(3), "sphere", net, "as M_out, got str"),
+        (ib.Sphere(3), ib.Sphere(3), torch.tanh, "bare function"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            ib.GDN(field, M, N)
+    with pytest.raises(ValueError, match=r"asked for shape \(\*batch, 3\)"):
+        ib.GDN(net, ib.Sphere(3), ib.Sphere(3))(torch.zeros(4))
+    with pytest.raises(ValueError, match="asked for 3 numbers per point"):
+        ib.GDN(nn.Linear(3, 2), ib.Sphere(3), ib.Sphere(3))(torch.ones(4, 3))

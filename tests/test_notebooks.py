@@ -24,7 +24,6 @@ def test_every_cell_compiles_and_no_output_is_kept(file):
         compile("".join(cell["source"]), file.name, "exec")
 
 
-@pytest.mark.nightly  # the two take more than 15 s of CPU time
 @pytest.mark.filterwarnings("ignore")  # of the kernel's own packages
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda f: f.stem)
 def test_a_notebook_runs(file, tmp_path, monkeypatch):

@@ -6,11 +6,10 @@ from functools import cache
 
 import pytest
 import torch
-from planning_cases import F64, WORLDS, T, caps, g, pairs, promises, ring, scaled
+from planning_cases import F64, WORLDS, T, caps, g, one_per_row, pairs, promises, ring, scaled
 
 from inbounds import planning as pl
 from inbounds.planning.learning import blocked_pairs
-from inbounds.planning.sides import one_per_row
 
 OF_FLOAT32 = [pytest.param(name, torch.float32, marks=pytest.mark.nightly) for name in ("rect-overlap", "caps")]
 OF_FLOAT32 += [(name, torch.float32) for name in ("rect", "sphere")]  # planners go on in float64 whatever comes

@@ -88,6 +88,18 @@ def test_bounds_are_kept_as_given_when_rechecked_in_float64():
         assert (halfspace.project(x[:, :3]).double()[:, 0] <= r).all()
         angle = torch.acos(ib.SphereMinusCaps([[1.0, 0, 0]], [r]).project(x[:, :3]).double()[:, 0])
         assert (angle >= r).all()
+        capped = ib.CappedSimplex(8, 0.125 + r)
+        assert (capped.project(x[:, :8]).double() <= 0.125 + r).all()
+    semi = 0.1 + torch.rand(3, generator=g, dtype=torch.float64)
+    assert ((ib.Ellipsoid(semi).project(x[:, :3]).double() / semi).norm(dim=-1) <= 1).all()
+    floor = ib.PSD(3, minimum=math.pi / 10)
+    assert (torch.linalg.eigvalsh(floor.project(x[:, :9].unflatten(1, (3, 3))).double()) >= math.pi / 10).all()
+
+
+def test_caps_that_just_hold_the_total_are_rounded_to_nearest():
+    M = ib.CappedSimplex(3, 1 / 3)
+    y = M.project(torch.randn(20, 3, generator=torch.Generator().manual_seed(0)))
+    assert torch.allclose(y, torch.full_like(y, 1 / 3)) and (M.violation(y) <= 4e-7).all()
 
 
 def test_a_box_narrower_than_its_dtype_is_rounded_to_nearest():

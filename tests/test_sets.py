@@ -8,7 +8,8 @@ import torch
 from catalogue import CURVED, DEAR, OVERLAP, PLANE, POLYHEDRA, SETS, SOLVED, hard_points
 
 import inbounds as ib
-from inbounds.testing import Case, is_idempotent, keeps_bad_rows_apart, lands_in_the_set, tangent_kills_the_normal
+from inbounds.testing import Case
+from inbounds.testing.values import is_idempotent, keeps_bad_rows_apart, lands_in_the_set, tangent_kills_the_normal
 
 BATCHES = [(), (1,), (3, 1, 2)]
 DTYPES = [torch.float32, torch.float64]

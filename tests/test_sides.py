@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from planning_cases import F64, WORLDS, g, pairs, promises, scaled
+from planning_cases import F64, WORLDS, g, one_per_row, pairs, promises, scaled
 
 from inbounds import planning as pl
 from inbounds.planning.learning import blocked_pairs
-from inbounds.planning.sides import Ways, exits, gaps, one_per_row
+from inbounds.planning.ways import Ways, exits, gaps
 
 
 def test_obstacles_in_any_order():

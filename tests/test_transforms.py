@@ -103,6 +103,20 @@ def test_forward_mode_under_compile(name):
     check_forward_mode(name, second=False)
 
 
+@pytest.mark.parametrize("name", ["Sphere(3)", "SO(4)", "Stiefel(5, 2)", "PSD(3)", "FixedTracePSD(3)"])
+def test_forward_mode_of_a_single_point_under_dynamo(name):
+    """In float32, where torch 2.13 gives 0.5 times a number a float64 tangent; also at the identity, where eigenvalues repeat."""
+    M = SETS[name]()
+    x = noise(M, 1)[0]
+    t = noise(M, 1, seed=1)[0]
+    torch._dynamo.reset()
+    forward = torch.compile(lambda x, t: torch.func.jvp(M.project, (x,), (t,)), fullgraph=True, backend="eager")
+    for point in (x, torch.eye(*M.shape)) if len(M.shape) == 2 else (x,):
+        got, want = forward(point, t), torch.func.jvp(M.project, (point,), (t,))
+        assert all(g.dtype == torch.float32 for g in got)
+        torch.testing.assert_close(got, want)
+
+
 @pytest.mark.inductor_all
 @pytest.mark.parametrize(
     "name", ["Sphere(3)", "SO(3)", "SO(4)", "SE(3)", "Stiefel(5, 2)", "PSD(3)", "FixedTracePSD(3)", "Simplex(5)"]

@@ -12,7 +12,7 @@ import inbounds as ib
 from inbounds.learned.base import write
 from inbounds.learned.honesty import rank
 from inbounds.learned.local import Local
-from inbounds.learned.outliers import crowded
+from inbounds.learned.outliers import crowded, not_isolated
 from inbounds.learned.plans import STORED, Plan, build
 from inbounds.learned.rules import thins_out
 from inbounds.learned.samples import gather, prepare
@@ -92,8 +92,21 @@ def test_outliers_around_a_knot_are_found_and_it_is_exact_all_the_same():
 
 
 def test_isolated_samples_that_crowd_are_a_part_of_the_region():
-    anywhere, x = uniform(40, 2), uniform(1000, 2, seed=1)
-    assert not crowded(anywhere, x) and crowded(0.2 * anywhere, x)
+    """Samples fill the lower half of a box. Anywhere in the upper half is anywhere; in a corner of it they crowd."""
+    x, u = uniform(1000, 2, seed=1) * torch.tensor([1.0, 0.5]), uniform(40, 2)
+    corner = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    assert not crowded(u * torch.tensor([1.0, 0.4]) + 0.6 * corner, x)
+    assert crowded(corner - 0.2 * u * torch.tensor([-1.0, 1.0]), x)
+
+
+def test_a_tip_is_no_outlier():
+    """A thin triangle: the samples in its sharp corners have far neighbours, and stay."""
+    u = uniform(1600, 2, seed=3)
+    u = torch.where((u.sum(1) > 1)[:, None], 1 - u, u)
+    x = u @ torch.tensor([[4.0, 0.0], [0.0, 0.5]], dtype=torch.float64)
+    assert bool(not_isolated(x).all())
+    stray = torch.tensor([[3.0, 1.5]], dtype=torch.float64)
+    assert not_isolated(torch.cat([x, stray])).tolist() == [True] * 1600 + [False]
 
 
 def test_outliers_of_a_region_are_found_for_the_most_part():
@@ -241,7 +254,8 @@ def test_a_fitted_sphere_in_onnxruntime(tmp_path):
         torch.onnx.export(torch.nn.Sequential(M), (x,), path, dynamo=True, dynamic_shapes=[{0: batch}], verbose=False)
     run = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     y = torch.as_tensor(run.run(None, {run.get_inputs()[0].name: x.numpy()})[0])
-    assert torch.allclose(y, M.project(x), atol=1e-5)
+    assert torch.allclose(y[1:], M.project(x)[1:], atol=1e-5)
+    assert abs(float(y[0].norm()) - 1) < 1e-5  # in the middle of the sphere every point of it is nearest
 
 
 # --- 10: converged -----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from . import distributions, optim
 from .core import ConstraintSet, LieGroup, Manifold
 from .generative import FlowMatching
 from .learned import FitWarning, fit, load
-from .nets import FAA, IAA, AnchorMixture, AttentionBlock, MLPBlock
+from .nets import FAA, GDN, IAA, AnchorMixture, AttentionBlock, MLPBlock
 from .ode import ODESolution, ProjectedODE
 from .ray_scaling import RayScaling
 from .sets import (
@@ -43,6 +43,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "FAA",
+    "GDN",
     "IAA",
     "PSD",
     "SE",

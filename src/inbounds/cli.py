@@ -170,13 +170,15 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
 def compare_options(parser: argparse.ArgumentParser) -> None:
     """The options of `inbounds compare`."""
     parser.add_argument(
-        "--problems", metavar="NAME,NAME", help="among qp,sine,dispatch,control (these); qcqp,socp,acopf14,acopf30,arm"
+        "--problems",
+        metavar="NAME,NAME",
+        help="among qp,sine,dispatch,control (these); sine-hardnet,qcqp,socp,acopf14,acopf30,arm",
     )
     parser.add_argument(
         "--schemes",
         metavar="NAME,NAME",
         help="among projection,hardnet,rayen,gauge,mixture,penalty,dc3,repair,ray-scaling,splitting,optnet (these); on qp also "
-        "dc3-authors,hardnet-authors,penalty-authors, one seed",
+        "dc3-authors,hardnet-authors,penalty-authors, on sine-hardnet hardnet-published, one seed",
     )
     parser.add_argument("--seeds", type=positive, default=1, metavar="K", help="networks per scheme (%(default)s)")
     parser.add_argument("--steps", type=positive, default=1_200, metavar="N", help="of training, 200 rows each (%(default)s)")

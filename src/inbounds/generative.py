@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .core import ConstraintSet, Manifold, check_point, require_finite, working_dtype
 from .distributions import UniformOn
 from .kernels.derivative import looking
-from .nets import in_dtype_of
+from .nets import has_log, in_dtype_of
 from .ode import ProjectedODE
 from .sets import Product
 
@@ -116,20 +116,11 @@ def path_of(M: ConstraintSet) -> Path:
     if isinstance(M, Product):
         return Parts(M)
     if isinstance(M, Manifold):
-        return Geodesic(M) if _has_log(M) else ProjectedLine(M)
+        return Geodesic(M) if has_log(M) else ProjectedLine(M)
     raise TypeError(
         f"FlowMatching asked for a convex set, a manifold without boundary or a product of such sets, got {M!r}. For other sets "
         "write FlowMatching(net, M, path=...) with a function (x0, x1, t) -> (point of M, velocity)."
     )
-
-
-def _has_log(M: Manifold) -> bool:
-    o = M.origin(torch.empty(0))
-    try:
-        M.log(o, o)
-    except NotImplementedError:
-        return False
-    return True
 
 
 class Straight(nn.Module):

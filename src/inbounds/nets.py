@@ -1,4 +1,4 @@
-"""Networks that stay in M: at every layer (IAA), at the output (FAA); and blocks to build them."""
+"""Networks that stay in M: at every layer (IAA), at the output (FAA), from one set to another (GDN); and blocks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .core import ConstraintSet, check_point, require_finite, working_dtype
+from .core import ConstraintSet, Manifold, check_point, require_finite, working_dtype
 from .sets.depends import bound
-from .steps import Projection, Step
+from .steps import Exponential, Projection, Step
 
 
 def _require_step(step: Any, name: str) -> None:
@@ -136,6 +136,52 @@ class FAA(nn.Module):
         point = self.step.M.project(self.point.to(working_dtype(u)))
         batch = u.shape[: u.dim() - (len(self.step.M.shape) if u.shape[-1] != self.step.size else 1)]
         return point.expand(torch.broadcast_shapes(point.shape, batch + self.step.M.shape))
+
+
+def has_log(M: Manifold) -> bool:
+    """Whether the logarithm of M has a formula."""
+    o = M.origin(torch.empty(0))
+    try:
+        M.log(o, o)
+    except NotImplementedError:
+        return False
+    return True
+
+
+class GDN(nn.Module):
+    """A geometric deep network from M_in to M_out: exp o net o log (Kratsios and Papon, 2022).
+
+    The network gets the logarithm of the input at M_in.origin, flattened to prod(M_in.shape) numbers, and returns
+    prod(M_out.shape) numbers, whose tangent part at M_out.origin leads to the output. M_in is a manifold with a logarithm, M_out
+    any manifold. The logarithm jumps at the points opposite to the origin, such as half turns, and the network with it. Further
+    arguments of the call go to the network.
+    """
+
+    def __init__(self, net: nn.Module, M_in: Manifold, M_out: Manifold):
+        super().__init__()
+        if not isinstance(net, nn.Module):
+            raise TypeError(f"GDN needs an nn.Module (a bare function would train nothing), got {type(net).__name__}.")
+        if not isinstance(M_in, Manifold) or not has_log(M_in):
+            kind = repr(M_in) if isinstance(M_in, ConstraintSet) else type(M_in).__name__
+            raise TypeError(f"GDN needs a Manifold with a logarithm as M_in, got {kind}. Use FAA(net, Exponential(M_out)).")
+        if not isinstance(M_out, Manifold):
+            kind = repr(M_out) if isinstance(M_out, ConstraintSet) else type(M_out).__name__
+            raise TypeError(f"GDN needs a Manifold (no boundary) as M_out, got {kind}. Use FAA(net, Projection(M_out)).")
+        self.net, self.M_in, self.step = net, M_in, Exponential(M_out)
+
+    @property
+    def M_out(self) -> ConstraintSet:
+        """The set that the outputs are in."""
+        return self.step.M
+
+    def forward(self, x: Tensor, *context: Any, **keywords: Any) -> Tensor:
+        M = self.M_in
+        check_point(x, M.shape, lambda: f"GDN on {M!r}")
+        require_finite(x, lambda: f"GDN on {M!r}")
+        x = M.project(x)
+        v = M._flat(M.log(M.origin(x).expand_as(x), x))
+        u = self.net(in_dtype_of(self.net, v), *context, **keywords)
+        return self.step(None, u.to(torch.promote_types(u.dtype, v.dtype)))
 
 
 class AnchorMixture(nn.Module):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -24,6 +26,31 @@ def machine() -> dict:
         "torch": torch.__version__,
         "inbounds": __version__,
     }
+
+
+def git(*words: str) -> str | None:
+    """What git says of the checkout that this package runs from; None outside of one."""
+    try:
+        done = subprocess.run(["git", "-C", str(Path(__file__).parent), *words], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def commit() -> str | None:
+    """The commit of that checkout; None outside of one."""
+    return git("rev-parse", "--short=12", "HEAD") or None
+
+
+def head(command: str) -> dict:
+    """Where a stored result comes from: the command, the commit, the date and the machine.
+
+    A "+" after the commit says that the library had changes on top.
+    """
+    made = commit()
+    if made and git("status", "--porcelain", "--", "."):
+        made += "+"
+    return {"command": command, "commit": made, "date": datetime.date.today().isoformat(), "machine": machine()}
 
 
 def writable(out: Path) -> Path:

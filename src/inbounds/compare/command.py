@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import sys
 from pathlib import Path
 
@@ -10,12 +9,12 @@ import torch
 
 from ..extras import needed_for
 from ..paper.command import Refused, chosen
-from ..records import machine
+from ..records import head
 from ..train.executors import Executor, Here, Local, Ray, WorkFailed, execute
 from ..train.files import StoreError, publish
 from ..train.progress import Progress, relative
 from ..train.store import Store
-from ..train.work import Unit, commit
+from ..train.work import Unit
 from .drawing import draw
 from .jobs import open_job, units
 from .rows import AUTHORS, SCHEMES, TASKS, USUAL, Row, open_task, solved
@@ -95,13 +94,7 @@ def connect(args, store: Store) -> Executor:
 
 def publish_table(args, store: Store, found: list[Cell]) -> None:
     """Write the table as JSON, CSV, Markdown and a picture, and print it."""
-    about = {
-        "command": args.line,
-        "commit": commit(),
-        "date": datetime.date.today().isoformat(),
-        "machine": machine(),
-        "times": "CPU seconds of one thread",
-    }
+    about = head(args.line) | {"times": "CPU seconds of one thread"}
     for name, text in (
         ("compare.json", json_text(found, about)),
         ("compare.csv", csv_text(found)),

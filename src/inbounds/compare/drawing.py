@@ -24,24 +24,51 @@ def draw(found: list[Cell], out: Path) -> None:
     for axes, task in zip(panels[0], tasks, strict=True):
         _panel(axes, [c for c in done if c.task == task], task)
     figure.tight_layout()
+    for axes, task in zip(panels[0], tasks, strict=True):
+        _name(axes, [c for c in done if c.task == task])
     save(figure, out)
     plt.close(figure)
 
 
+def _place(c: Cell) -> tuple[float, float]:
+    return 1e6 * (c.inference_seconds or 0.0), max(100 * (c.gap_mean or 0.0), 0.01)
+
+
 def _panel(axes, mine: list[Cell], task: str) -> None:
-    seconds = [c.inference_seconds or 0.0 for c in mine]
-    middle = (min(seconds) * max(seconds)) ** 0.5
-    for k, c in enumerate(sorted(mine, key=lambda c: c.gap_mean or 0.0)):  # neighbours get their names above and below, by turns
+    for c in mine:
         kept = max(c.equalities_max or 0.0, c.inequalities_max or 0.0) <= FEASIBLE
-        place = 1e6 * (c.inference_seconds or 0.0), max(100 * (c.gap_mean or 0.0), 0.01)
-        axes.scatter(*place, color=LAND if kept else BAD, marker="o" if kept else "x", s=45, zorder=3)
-        side, turn = ("right", -6) if (c.inference_seconds or 0.0) > middle else ("left", 6)
-        offset = {"textcoords": "offset points", "xytext": (turn, 4 if k % 2 else -11), "ha": side}
-        axes.annotate(c.title, place, fontsize=8, color=INK, **offset)
+        axes.scatter(*_place(c), color=LAND if kept else BAD, marker="o" if kept else "x", s=45, zorder=3)
     axes.set(xscale="log", yscale="log", title=task, xlabel="CPU time of an instance in a batch of 1,000 (us)")
     axes.set_ylabel("mean gap to the solver (%)", color=GREY)
-    axes.margins(x=0.4, y=0.12)
+    axes.margins(x=0.3, y=0.18)
+    for axis, values in zip((axes.xaxis, axes.yaxis), zip(*map(_place, mine), strict=True), strict=True):
+        axis.set_major_formatter("{x:g}")
+        wide = max(values) > 5 * min(values)  # less than a decade has few powers of ten
+        axis.set_minor_formatter(lambda x, _, wide=wide: "" if wide or f"{x:e}"[0] not in "25" else f"{x:g}")
     axes.grid(True, color=GRID, zorder=0)
     axes.plot([], [], "o", color=LAND, label=f"violation at most {FEASIBLE:.0e}")
     axes.plot([], [], "x", color=BAD, label="violated")
-    axes.legend(fontsize=8, loc="best", frameon=False)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False)
+
+
+SIDES = [(x, y, side) for y in (-3, 9, -15, 21, -27, 33, -39, 45) for x, side in ((8, "left"), (-8, "right"))]  # in points
+
+
+def _name(axes, mine: list[Cell]) -> None:
+    """A name at the first place beside its point where it covers nothing, with a line if that is not next to it."""
+    figure = axes.figure
+    figure.draw_without_rendering()
+    frame, points = axes.get_window_extent(), [axes.transData.transform(_place(c)) for c in mine]
+    taken = []
+    for c, point in sorted(zip(mine, points, strict=True), key=lambda pair: -pair[1][1]):
+        for x, y, side in SIDES:
+            arrow = {"arrowstyle": "-", "color": GREY, "lw": 0.5, "shrinkA": 0, "shrinkB": 4} if abs(y) > 9 else None
+            how = {"textcoords": "offset points", "xytext": (x, y), "ha": side, "fontsize": 8, "color": INK, "arrowprops": arrow}
+            text = axes.annotate(c.title, _place(c), **how)
+            box = text.get_window_extent().padded(1)
+            hit = any(box.overlaps(other) for other in taken) or any(box.padded(8).contains(*p) for p in points if p is not point)
+            if not hit and frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1:
+                break
+            if (x, y, side) != SIDES[-1]:
+                text.remove()
+        taken.append(box)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from typing import cast
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from ..data.pairs import generator
 from ..problems import Task
-from ..schemes import Projected
+from ..schemes import Projected, Scheme
+from ..schemes.linear import product
 from ..sets import Polytope
+from ..sets.intersection import polyhedral
 from ..sets.solved import SolvedSet
 from ..solvers import OK
 from ..train.store import Store
@@ -192,6 +195,7 @@ class SchemeTraining:
             **{k: self.config[k] for k in ("task", "scheme", "seed", "steps", "batch")},
             **judge(self.task, x, y, self.best),
             **self._statuses(x),
+            **in_float32(self.task, self.scheme, x),
             "diverged": self.diverged,
             "parameters": sum(p.numel() for p in self.parameters),
             "cpu_seconds": self.seconds,
@@ -211,6 +215,30 @@ class SchemeTraining:
         eq, ineq = (r[ok] for r in M.residuals(found.point))
         worst = {"ok_equalities_max": eq.abs(), "ok_inequalities_max": ineq}
         return {"ok": float(ok.double().mean()), **{k: float(r.max()) for k, r in worst.items() if r.numel()}}
+
+
+@torch.no_grad()
+def in_float32(task: Task, scheme: Scheme, x: Tensor) -> dict:
+    """The same network in float32, judged in float64 by the linear constraints as they are in float32; nothing for curved ones.
+
+    Equations are in units of eps (|E_i||y| + |f_i|), the rounding of one product.
+    """
+    if polyhedral(task.M.given(x)) is None:
+        return {}
+    inputs = x.float()
+    M = task.M.given(inputs)
+    faces = {k: t.float().double() for k, t in (polyhedral(M) or {}).items()}
+    u = copy.deepcopy(scheme.net).float()(inputs)
+    y = scheme.enforce(M, u, inputs.double()).double()  # the input is only asked for a point inside here
+    over = [product(faces["A"], y) - faces["b"]] if "A" in faces else []
+    over += [faces["low"] - y] if "low" in faces else []
+    over += [y - faces["high"]] if "high" in faces else []
+    result = {"float32_inequalities_max": max(float(o.max()) for o in over)} if over else {}
+    if "E" in faces:
+        scale = faces["E"].norm(dim=-1) * y.norm(dim=-1, keepdim=True) + faces["f"].abs()
+        off = (product(faces["E"], y) - faces["f"]).abs() / (torch.finfo(torch.float32).eps * scale)
+        result["float32_equalities_eps"] = float(off.max())
+    return result
 
 
 @torch.no_grad()

@@ -112,13 +112,14 @@ def centered(scheme: Callable[..., Scheme]) -> Callable[[nn.Module, Task], Schem
     return make
 
 
-def chosen_by_authors(scheme: Callable[..., Scheme], **knobs) -> Callable[[nn.Module, Task], Scheme]:
-    """A scheme whose dependent variables are those of DC3's data set, drawn and not chosen by pivoting."""
+def chosen_by_authors(scheme: Callable[..., Scheme], order: str = "dc3", **knobs) -> Callable[[nn.Module, Task], Scheme]:
+    """A scheme whose dependent variables are those of the authors' data set, drawn and not chosen by pivoting."""
+    fits, title = ("qp", "the convex QP of DC3") if order == "dc3" else ("sine-hardnet", "HardNet's QP with sine")
 
     def make(net: nn.Module, task: Task) -> Scheme:
-        if task.name != "qp":
-            raise TypeError(f"The settings of its authors are for the convex QP of DC3, not for {task.title}.")
-        return scheme(net, task.M, dependent=dependent_variables(), **knobs)
+        if task.name != fits:
+            raise TypeError(f"These settings of its authors are for {title}, not for {task.title}.")
+        return scheme(net, task.M, dependent=dependent_variables(order), **knobs)
 
     return make
 
@@ -141,17 +142,26 @@ SCHEMES = {
 }
 _DC3 = Settings(1_000, 200, 1e-4, partial(kaiming, normalised=True))
 _HARDNET = Settings(1_000, 500, 1e-3, partial(kaiming, normalised=False))
+_HARDNET_SINE = Settings(1_000, 500, 1e-3, partial(kaiming, normalised=True))  # as DC3's network, they say
 AUTHORS = {
     row.name: row
     for row in (
         Row("dc3-authors", "DC3, its authors' settings", chosen_by_authors(ways.DC3, rate=1e-7), 1.5, how=_DC3),
         Row("hardnet-authors", "HardNet-Aff, its authors' settings", chosen_by_authors(ways.HardNet), 1.5, how=_HARDNET),
+        Row(
+            "hardnet-published",
+            "HardNet-Aff, as its authors published it",
+            chosen_by_authors(ways.HardNet, "hardnet"),
+            1.5,
+            how=_HARDNET_SINE,
+        ),
         Row("penalty-authors", "penalty only, settings of DC3's authors", plain(ways.Penalty, weight=100.0), how=_DC3),
     )
 }
 TASKS: dict[str, Callable[[], Task]] = {
     "qp": quadratic,
     "sine": partial(quadratic, sine=True),
+    "sine-hardnet": partial(quadratic, sine=True, order="hardnet"),
     "dispatch": dispatch,
     "control": control,
     "qcqp": curved,

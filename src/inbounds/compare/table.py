@@ -7,7 +7,7 @@ import io
 import json
 import math
 import statistics
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ..records import tiny
 from ..train.store import Store
@@ -15,6 +15,7 @@ from .jobs import reference_config, scheme_config
 from .rows import Row
 
 MEANS = ("objective", "gap_mean", "gap_p95", "infeasible")
+WORST = ("equalities_max", "inequalities_max", "float32_equalities_eps", "float32_inequalities_max")
 TIMES = ("cpu_seconds", "inference_seconds")  # every seed does the same work, so the least time is the least disturbed
 
 
@@ -43,6 +44,8 @@ class Cell:
     ok: float | None = None
     ok_equalities_max: float | None = None
     ok_inequalities_max: float | None = None
+    float32_equalities_eps: float | None = None
+    float32_inequalities_max: float | None = None
     gap_by_seed: tuple[float, ...] = ()
     note: str = ""
 
@@ -73,7 +76,7 @@ def _cell(row: Row, results: list[dict], reference: dict) -> Cell:
     whole = [r for r in results if None not in (r["gap_mean"], r["objective"])]
     means = {k: statistics.fmean(r[k] for r in whole) for k in MEANS} if whole else {}
     times = {k: min(r[k] for r in whole) for k in TIMES} if whole else {}
-    worst = {k: max(r[k] for r in whole) for k in ("equalities_max", "inequalities_max")} if whole else {}
+    worst = {k: max(r[k] for r in whole) for k in WORST if whole and all(k in r for r in whole)}
     return Cell(
         task=first["task"],
         scheme=row.name,
@@ -145,14 +148,28 @@ def markdown(found: list[Cell]) -> str:
         head = f"## {task}"
         if done:
             c = done[0]
-            head += f"\n\n{c.steps:,} steps of {c.batch}; mean optimum {c.optimum:.4f}, solver "
+            budgets = {(c.steps, c.batch) for c in done}
+            head += f"\n\n{c.steps:,} steps of {c.batch}; mean" if len(budgets) == 1 else "\n\nMean"
+            head += f" optimum {c.optimum:.4f}, solver "
+            if len(budgets) > 1:  # authors' settings beside ours
+                done = [replace(c, title=f"{c.title}, {c.steps:,} steps of {c.batch}") for c in done]
             head += f"{1e3 * (c.solver_seconds or 0):.1f} ms an instance. "
             head += "The last column is the solver's loop in the time of one batch of the network."
         rows = ["| " + " | ".join(r) + " |" for r in (COLUMNS, ["---"] * len(COLUMNS), *map(line, done))]
         notes = [f"- {c.title} has no row: {c.note}" for c in mine if c.note]
         notes += [said(c) for c in done if c.ok is not None]
+        notes += [rounded(c) for c in done if c.float32_inequalities_max is not None]
         parts.append("\n\n".join(p for p in (head, "\n".join(rows), "\n".join(notes)) if p))
     return "\n\n".join(parts) + "\n"
+
+
+def quoted(text: str) -> str:
+    """The table of a stored file, as a page quotes it: `scripts/quote.py` writes it, and a test compares it."""
+    known = Cell.__dataclass_fields__
+    found = [
+        Cell(**{k: tuple(v) if isinstance(v, list) else v for k, v in c.items() if k in known}) for c in json.loads(text)["cells"]
+    ]
+    return "\n" + markdown(found).split("\n\n", 1)[1]
 
 
 def said(c: Cell) -> str:
@@ -162,6 +179,12 @@ def said(c: Cell) -> str:
         f"- {c.title}: {100 * (c.ok or 0.0):.1f} % of the outputs have status ok; on them {equal}inequalities at most "
         f"{tiny(c.ok_inequalities_max or 0.0)}."
     )
+
+
+def rounded(c: Cell) -> str:
+    """A sentence about the same networks in float32."""
+    equal = "" if c.float32_equalities_eps is None else f", equations to {c.float32_equalities_eps:.2g} eps of their terms"
+    return f"- {c.title} in float32: inequalities at most {tiny(c.float32_inequalities_max or 0.0)}{equal}."
 
 
 def csv_text(found: list[Cell]) -> str:

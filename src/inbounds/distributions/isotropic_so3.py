@@ -96,3 +96,13 @@ class IsotropicSO3(OnSet):
         """KL(self | UniformOn(SO(3))), by quadrature over the angle."""
         time = self.scale.double().square()[..., None] / 4
         return angle_law(self.scale).mean(lambda w: log_heat(w, time)).to(self.loc.dtype)
+
+    def divergence_of_uniform(self) -> Tensor:
+        """KL(UniformOn(SO(3)) | self), by quadrature over the angle, whose law under Haar measure is (1 - cos w)/pi."""
+        s = self.scale.double()
+
+        def haar(w: Tensor) -> Tensor:
+            return 2 * torch.sin(0.5 * w).log() + math.log(2 / math.pi)
+
+        law = Law(haar, torch.zeros_like(s), torch.full_like(s, math.pi), torch.full_like(s, math.pi))
+        return -law.mean(lambda w: log_heat(w, s.square()[..., None] / 4)).to(self.loc.dtype)

@@ -44,10 +44,23 @@ def _von_mises_fisher_and_uniform(p: VonMisesFisher, q: UniformOn) -> Tensor:
     return q.entropy().to(p.loc.dtype) - p.entropy()
 
 
+@register_kl(UniformOn, VonMisesFisher)
+def _uniform_and_von_mises_fisher(p: UniformOn, q: VonMisesFisher) -> Tensor:
+    """log Z_q + kappa_q - log of the area, because E<loc_q, x> = 0."""
+    _require_same(isinstance(p.M, Sphere) and p.M.plain and p.M.shape == q.M.shape, p.M, q.M)
+    return (q._log_normaliser() + q.concentration.double() - p._log_volume).to(q.loc.dtype)
+
+
 @register_kl(IsotropicSO3, UniformOn)
 def _isotropic_and_uniform(p: IsotropicSO3, q: UniformOn) -> Tensor:
     _require_same(isinstance(q.M, SO) and q.M.n == 3, p.M, q.M)
     return p.divergence_from_uniform().expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))
+
+
+@register_kl(UniformOn, IsotropicSO3)
+def _uniform_and_isotropic(p: UniformOn, q: IsotropicSO3) -> Tensor:
+    _require_same(isinstance(p.M, SO) and p.M.n == 3, p.M, q.M)
+    return q.divergence_of_uniform().expand(torch.broadcast_shapes(p.batch_shape, q.batch_shape))
 
 
 @register_kl(UniformOn, UniformOn)

@@ -91,8 +91,8 @@ def expand(value: Callable[..., Tensor], jvp: Callable[..., Tensor], inputs: tup
     fixed = tuple(x.detach() for x in inputs)
     moves = [x - c for x, c in zip(inputs, fixed, strict=True)]
     y = value(*fixed).detach()
-    halfway = [c + 0.5 * d for c, d in zip(fixed, moves, strict=True)]
-    return y + jvp(*halfway, y + 0.5 * jvp(*halfway, y, *moves), *moves)
+    halfway = [c + d / 2 for c, d in zip(fixed, moves, strict=True)]  # d / 2: compiled, 0.5 * d of a number has a float64 tangent
+    return y + jvp(*halfway, y + jvp(*halfway, y, *moves) / 2, *moves)
 
 
 def symmetric(value: Callable[[Tensor], Tensor], derivative: Rule) -> Callable[[Tensor], Tensor]:

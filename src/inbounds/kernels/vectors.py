@@ -22,7 +22,7 @@ def _length(x: Tensor) -> Tensor:
     if x.shape[-1] == 2:
         return torch.hypot(x[..., :1], x[..., 1:])
     m = x.abs().amax(-1, keepdim=True)
-    scale = torch.where(m >= torch.finfo(x.dtype).tiny, m, 1.0)
+    scale = torch.where(m > 0, m, 1.0)  # not the smallest normal number: ONNX keeps constants in float32, where it is 0
     return torch.linalg.vector_norm(x / scale, dim=-1, keepdim=True) * scale
 
 

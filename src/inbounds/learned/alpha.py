@@ -10,20 +10,22 @@ from torch.nn import functional
 
 from ..extras import needed_for
 from .facets import Polyhedral
-from .graphs import LOCAL, neighbours
+from .graphs import LOCAL, kd_tree, neighbours
 from .hull import checked, flat
 from .rules import LEVEL
 
 MOST = 20_000  # samples whose triangulation is looked at
+WIDER = (math.inf, 2.5, 1.5)  # times the radius that chance leaves empty: balls of simplices that are looked at piece by piece
+INSIDE = 4  # points of a simplex that are asked for the room around them
 
 
 class AlphaShape(Polyhedral):
-    """The union of the Delaunay simplices of samples in R^2 or R^3 whose circumscribed balls are no emptier than by chance.
+    """The union of the Delaunay simplices of samples in R^2 or R^3 between which there is no more room than chance leaves.
 
     Around N uniform samples, the number that a circumscribed ball should have held is a Gamma(d) variable. A ball is too large if
-    it is above the bound that all balls of a full region keep with a probability of 95 %, times stretch^d; the density is that
-    of the corners' tenth neighbours, by their median: an outlier's own are far away. So holes and bays open up as soon as they
-    are wider than the gaps of chance, and the boundary comes nearer to the true one as the samples become more.
+    it is above the bound that all balls of a full region keep with a probability of 95 %; the density is that of the corners'
+    tenth neighbours, by their median: an outlier's own are far away. Simplices with smaller balls are in. Others are thin ones at
+    a straight side, whose balls lie outside, or they span a hole or a bay: `filled` tells them apart.
 
     facets (F, d, d) and normals (F, d): the boundary, corners counterclockwise seen from outside. samples: some of the inside.
     """
@@ -37,14 +39,14 @@ class AlphaShape(Polyhedral):
     planes: Tensor
     KNOWN = 4096
 
-    def __init__(self, facets: Tensor, normals: Tensor, samples: Tensor):
+    def __init__(self, facets: Tensor, normals: Tensor, samples: Tensor, margin: float = 0.0):
         d = facets.shape[-1]
         if d not in (2, 3) or facets.shape[1:] != (d, d) or normals.shape != facets.shape[:2] or samples.shape[1:] != (d,):
             raise ValueError(
                 f"AlphaShape asked for facets (F, d, d), normals (F, d) and samples (N, d) with d = 2 or 3, got "
                 f"{tuple(facets.shape)}, {tuple(normals.shape)} and {tuple(samples.shape)}. Write AlphaShape.fit(samples)."
             )
-        super().__init__(facets, normals)
+        super().__init__(facets, normals, margin)
         self._constant("samples", samples.double())
         for name, value in crossing_tables(self.facets, self.normals).items():
             self.register_buffer(name, value, persistent=False)
@@ -53,10 +55,7 @@ class AlphaShape(Polyhedral):
     def fit(cls, samples: Tensor, stretch: float = 1.0) -> AlphaShape:
         """The shape of samples (N, d), d = 2 or 3; balls may be `stretch` times as large as chance makes them."""
         x = checked(samples, "AlphaShape")[:MOST]
-        corners = _triangulated(x)  # (S, d + 1)
-        usual = neighbours(x, min(LOCAL, len(x) - 1) + 1)[1][:, -1]
-        held = LOCAL * (_radii(x[corners]) / (stretch * usual[corners].median(1).values)) ** x.shape[1]
-        kept = corners[held <= most_held(x.shape[1], len(corners))]
+        kept = filled(x, stretch)
         if not len(kept):
             raise ValueError("all simplices between the samples are emptier than chance leaves them")
         facets, normals = boundary(x, kept)
@@ -84,6 +83,47 @@ class AlphaShape(Polyhedral):
     # --- to disk and back --------------------------------------------------------------------------------
     def tensors(self) -> dict[str, Tensor]:
         return {k: getattr(self, k) for k in ("facets", "normals", "samples")}
+
+
+def filled(x: Tensor, stretch: float = 1.0) -> Tensor:
+    """The simplices between which chance leaves so much room, (S, d + 1) row numbers of the samples x.
+
+    Those with small balls; then those that larger balls would add, piece by piece: a piece, which is connected by facets, is in
+    if no point of it is the middle of an empty ball that should have held more than chance allows.
+    """
+    d, (corners, beside) = x.shape[1], _triangulated(x)
+    usual = neighbours(x, min(LOCAL, len(x) - 1) + 1)[1][:, -1]
+    held = LOCAL * (_radii(x[corners]) / usual[corners].median(1).values) ** d
+    most = most_held(d, len(corners)) * stretch**d
+    kept, room = held <= most, _room(x, corners, usual)
+    for wider in WIDER:
+        more = ~kept & (held <= most * wider**d)
+        piece = _pieces(more, beside)
+        widest = room.new_zeros(len(more)).scatter_reduce(0, piece, torch.where(more, room, 0.0), "amax")
+        kept |= more & (widest[piece] <= most)
+    return corners[kept]
+
+
+def _room(x: Tensor, corners: Tensor, usual: Tensor) -> Tensor:
+    """(S,): how many samples the emptiest of the balls around some points of every simplex should have held."""
+    w = torch.empty(len(corners), INSIDE, corners.shape[1], dtype=x.dtype)
+    w.exponential_(generator=torch.Generator().manual_seed(0))
+    points = (w / w.sum(-1, keepdim=True)) @ x[corners]
+    away, nearest = (torch.from_numpy(t) for t in kd_tree(x).query(points.flatten(0, 1).numpy()))
+    return (LOCAL * (away / usual[nearest]) ** x.shape[1]).unflatten(0, (-1, INSIDE)).amax(1)
+
+
+def _pieces(some: Tensor, beside: Tensor) -> Tensor:
+    """(S,): numbers of the pieces that some of the simplices form, by the least of each; beside (S, d + 1): -1 for none."""
+    piece = torch.arange(len(some))
+    joined = some[:, None] & (beside >= 0) & some[beside.clamp(min=0)]
+    beside = torch.where(joined, beside, piece[:, None])
+    while True:
+        least = piece[beside].amin(1).minimum(piece)
+        least = least[least]  # twice as far at every round
+        if torch.equal(least, piece):
+            return piece
+        piece = least
 
 
 def most_held(d: int, balls: int) -> float:
@@ -161,11 +201,12 @@ def _radii(corners: Tensor) -> Tensor:
     return torch.where(sound, torch.linalg.vector_norm(c, dim=1), torch.inf)
 
 
-def _triangulated(x: Tensor) -> Tensor:
-    """The Delaunay simplices of the samples: (S, d + 1) row numbers."""
+def _triangulated(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The Delaunay simplices of the samples: row numbers of their corners, and which simplices lie opposite, -1 for none."""
     with needed_for("Fitting an alpha shape"):
         from scipy.spatial import Delaunay, QhullError
     try:
-        return torch.as_tensor(Delaunay(x.numpy()).simplices, dtype=torch.int64)
+        found = Delaunay(x.numpy())
     except QhullError as error:
         raise flat("AlphaShape", x, error) from None
+    return torch.as_tensor(found.simplices, dtype=torch.int64), torch.as_tensor(found.neighbors, dtype=torch.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -16,10 +16,11 @@ from .base import EPS, FAR, LearnedSet
 
 
 class Polyhedral(LearnedSet):
-    """A region of R^2 or R^3 between facets. P(y) = y inside, else the nearest point of the nearest segment or triangle.
+    """All points of R^2 or R^3 that are at most `margin` away from a region R between facets.
 
-    facets: (F, d, d), the corners of each; normals: (F, d), unit vectors that point out of the region.
-    P is piecewise affine: its derivative is 1 inside, and outside the projection on the face, the edge or the corner met.
+    facets: (F, d, d), the corners of each; normals: (F, d), unit vectors that point out of R.
+    P(y) = y inside, else p + margin (y - p) / |y - p| with p the nearest point of the nearest segment or triangle: all points of
+    the way from y to p have the same p, so that P(y) is the nearest point of the wider region, too.
     """
 
     facets: Tensor
@@ -33,9 +34,9 @@ class Polyhedral(LearnedSet):
     lengths: Tensor
     ROWS, FACETS = 256, 512  # compared at once: bounds the memory
 
-    def __init__(self, facets: Tensor, normals: Tensor):
+    def __init__(self, facets: Tensor, normals: Tensor, margin: float = 0.0):
         super().__init__((facets.shape[-1],))
-        d = facets.shape[-1]
+        self.margin, d = float(margin), facets.shape[-1]
         self._constant("facets", facets.double())
         self._constant("normals", normals.double())
         corners = self.facets.reshape(-1, d)
@@ -47,7 +48,19 @@ class Polyhedral(LearnedSet):
 
     @abstractmethod
     def outside(self, z: Tensor) -> Tensor:
-        """(rows,): which points z (rows, d) lie outside, by more than rounding."""
+        """(rows,): which points z (rows, d) lie outside of R, by more than rounding."""
+
+    def widened(self, samples: int) -> Self:
+        """With the margin by which R is expected to fall short of the region that so many samples come from.
+
+        A sample lies outside of what the others make of R if it is one of R's corners (Efron 1965, for convex hulls): their share
+        q of all samples is the share of the true volume that R leaves out, V q / (1 - q) with R's own volume V, and the
+        margin is that over the area of R's boundary.
+        """
+        area, volume = measures(self.facets, self.normals)
+        q = len(self.facets.flatten(0, 1).unique(dim=0)) / samples
+        self.margin = float(volume * q / (area * max(1 - q, q)))  # more corners than other samples: no share to go by
+        return self
 
     def foot(self, z, eps=EPS):
         out = self.outside(z.detach())
@@ -57,16 +70,31 @@ class Polyhedral(LearnedSet):
         return z.index_put((rows,), self._land(z[rows]))
 
     def leaves(self, z):
-        return ~self.outside(z)
+        out = self.outside(z)
+        if self.margin:
+            out = out.index_put((out.nonzero()[:, 0],), ~self._near(*self._pulled(z[out])))
+        return ~out
 
     def trusted(self, z, y):
         return torch.ones_like(z[:, 0], dtype=torch.bool)
 
     def _land(self, z: Tensor) -> Tensor:
-        """The nearest point of the boundary."""
+        """The nearest point for z outside of R."""
+        y, p = self._pulled(z)
+        if not self.margin:
+            return p
+        return torch.where(self._near(y, p)[:, None], z, p + self.margin * unit(y - p))
+
+    def _pulled(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """z itself, or the point of its ray at FAR sizes of the region; and the nearest point on the facets."""
         y = pulled_in(z, FAR * self.size, self.centre)
-        nearest = torch.cat([self._nearest(rows) for rows in y.detach().split(self.ROWS)])
-        return foot(y, self.facets[nearest], self.normals[nearest])
+        nearest = [self._nearest(rows) for rows in y.detach().split(self.ROWS)]
+        nearest = torch.cat(nearest) if nearest else torch.zeros(0, dtype=torch.int64)
+        return y, foot(y, self.facets[nearest], self.normals[nearest])
+
+    def _near(self, y: Tensor, p: Tensor) -> Tensor:
+        """Whether y lies within the margin of p, to rounding: what was put on the boundary stays there."""
+        return norm((y - p).detach()) <= self.margin + self.rounding
 
     def _nearest(self, y: Tensor) -> Tensor:
         """(rows,): which facet is nearest."""
@@ -99,14 +127,22 @@ class Polyhedral(LearnedSet):
 
     # --- to disk and back; `tensors` are those of the constructor ---------------------------------------
     def spec(self) -> dict[str, Any]:
-        return {}
+        return {"margin": self.margin}
 
     @classmethod
     def from_parts(cls, tensors, spec):
         return cls(**tensors, **spec)
 
     def extra_repr(self):
-        return f"{self.shape[0]}, facets={len(self.facets)}"
+        return f"{self.shape[0]}, facets={len(self.facets)}" + f", margin={self.margin:.3g}" * bool(self.margin)
+
+
+def measures(facets: Tensor, normals: Tensor) -> tuple[Tensor, Tensor]:
+    """The area of the facets (their length in the plane), and the volume between them, by the divergence theorem."""
+    d = facets.shape[-1]
+    e = facets[:, 1:] - facets[:, :1]
+    areas = norm(e[:, 0]) if d == 2 else norm(torch.linalg.cross(e[:, 0], e[:, 1])) / 2
+    return areas.sum(), (areas * (normals * (facets[:, 0] - facets.mean((0, 1)))).sum(-1)).sum() / d
 
 
 def foot(y: Tensor, corners: Tensor, normal: Tensor) -> Tensor:

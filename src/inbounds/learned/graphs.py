@@ -111,3 +111,13 @@ def _from_graph(Y: Tensor, c: Tensor, T: Tensor, radius: Tensor, G: Tensor) -> T
     """|y - G(s)| with s the coordinates of y over the plane c + T: (b, K)."""
     s = (Y - c[:, None]) @ T / radius[..., None]
     return norm(Y - monomials_of(s.shape[-1], 2)(s) @ G)
+
+
+def spread(x: Tensor) -> Tensor:
+    """(N,): mean log of the distance of the tenth neighbour over those of the nearer ones, whose mean is 1 / dimension.
+
+    Levina and Bickel (2005): of uniform samples in dimension m, log(T_k / T_j) has the mean (1/j + .. + 1/(k-1)) / m; the mean of
+    that over j = 1 .. k-1 is 1 / m.
+    """
+    far = neighbours(x, min(LOCAL, len(x) - 1) + 1)[1][:, 1:].clamp(min=1e-300)
+    return (far[:, -1:] / far[:, :-1]).log().mean(1)

@@ -10,13 +10,14 @@ from torch import Tensor
 from . import rules
 from .base import LearnedSet
 from .describe import text
-from .graphs import LOCAL, kd_tree, missing
+from .graphs import LOCAL, kd_tree, spread
 from .samples import SPARED, STRAY, Cloud, Samples
 from .trial import Trial
 
 CONFIDENCE = 0.95  # of the bounds that samples give which were set aside
 SHARES = (0.5, 0.9, 0.95, 0.99)  # quantiles of the distance
 LAW = 0.1  # standard deviation of the displaced samples that are projected, in sizes of the set
+CROWDS = 2_000  # samples whose neighbours tell the dimension
 LANDINGS = 1_000  # displaced samples: a share of 1 % is then known to 0.3 %
 
 
@@ -104,11 +105,12 @@ def dropped(data: Samples, cloud: Cloud) -> tuple[list[str], list[int]]:
 def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
     """Every reason not to rely on the set, with what to do about it."""
     exact = trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen)
-    found = [few(data, trial), flattened(M, data), without_structure(M, trial), noisy(M, data, exact), thick(trial)]
+    found = [few(data, trial), flattened(M, data), without_structure(M, trial), noisy(M, data, exact)]
+    found.append(thick(trial) or part_of_it(M, data))
     if not trial.chosen.region:
         found.append(past_the_samples(M))
     elif M.info["title"] != "everything":
-        found += [hole(M, data), short(trial)]
+        found += [hole(M, data, trial), short(trial), coarse(M, data, trial)]
     if trial.chosen.region and M.info["close_calls"]:
         found.append(
             f"A region was chosen, but a set without volume is nearly as good ({M.info['close_calls'][0]}). Give more samples, "
@@ -178,6 +180,29 @@ def thick(trial: Trial) -> str:
     )
 
 
+@torch.no_grad()
+def part_of_it(M: LearnedSet, data: Samples) -> str:
+    """Samples that crowd on a part of the set that has fewer dimensions than the set, as where equations were not found.
+
+    The dimension by which neighbours' distances grow is compared with that of as many points drawn from the set, which has the
+    same bias. Uneven samples have the set's dimension all the same.
+    """
+    w = data.w[:CROWDS]
+    scale = torch.linalg.svd(w - w.mean(0), full_matrices=False)
+    z = torch.randn(len(w), len(scale.S), generator=torch.Generator().manual_seed(0), dtype=w.dtype) * scale.S / math.sqrt(len(w))
+    drawn = M.foot(data.lift(w.mean(0) + z @ scale.Vh))
+    ours, theirs = spread(w), spread(drawn)
+    error = math.hypot(float(ours.std()), float(theirs.std())) / math.sqrt(len(w))
+    least, most = 1 / float(ours.mean()), 1 / max(float(theirs.mean()), 1e-300)
+    if most - least <= rules.GAIN or float(ours.mean() - theirs.mean()) <= 3 * error:
+        return ""
+    return (
+        f"The samples lie together as those of a set of dimension {least:.1f} do, but points of the set that was found, of "
+        f"dimension {M.info['dimension']}, as those of dimension {most:.1f}: the samples seem to fill a part of it, and "
+        f"equations of higher degree may be missing. Give more samples, or method='local'."
+    )
+
+
 def past_the_samples(M: LearnedSet) -> str:
     """A set that goes on where no samples are."""
     share = M.info["landings"]["beyond"]
@@ -200,22 +225,34 @@ def short(trial: Trial) -> str:
     )
 
 
-def hole(M: LearnedSet, data: Samples) -> str:
-    """A ball inside the region that is emptier of samples than chance allows."""
+def resolution(data: Samples) -> float:
+    """The radius of the largest ball inside a region that may be empty by chance: smaller holes and bays are not seen."""
     n, N = data.w.shape[1], len(data.w)
-    if n > rules.LOW or N < 4 * LOCAL:
-        return ""
+    share = min(2 * (math.log(N) + rules.CROWDED) / N, 1.0)  # twice: half of a ball counts
     low, high = data.w.amin(0), data.w.amax(0)
-    probes = low + (high - low) * torch.rand(4_000, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    probes = probes[M.leaves(data.lift(probes))]
-    if not len(probes):
+    ball = math.pi ** (n / 2) / math.gamma(n / 2 + 1)
+    return data.unit * float((share * (high - low).prod() / ball) ** (1 / n))
+
+
+def coarse(M: LearnedSet, data: Samples, trial: Trial) -> str:
+    """Samples of a region that are too few to show holes."""
+    radius = resolution(data)
+    if not 1 < trial.n <= rules.LOW or radius <= rules.SEEN * data.unit:
         return ""
-    held = missing(probes, data.w)
-    worst = probes[int(held.argmax())][None]
-    if not rules.is_hole(float(held.max()), N):
-        return ""
-    where, radius = ", ".join(f"{v:.3g}" for v in data.lift(worst)[0].tolist()), float(torch.cdist(worst, data.w).min())
     return (
-        f"The region holds an empty ball of radius {radius * data.unit:.2g} around ({where}), where chance alone "
-        f"would leave samples: the true set may have a hole or a bay there that was not found. Give more samples."
+        f"{len(data.w)} samples are too few to see holes and bays of a radius below {radius:.2g} (the set's size is "
+        f"{data.unit:.2g}). Give more samples."
+    )
+
+
+def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:
+    """A ball inside the region that is emptier of samples than chance allows."""
+    held, where = trial.emptiest(M.leaves(trial.probes))
+    if trial.n > rules.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(data.w)):
+        return ""
+    radius = float(torch.cdist(where, data.lift(data.w)).min())
+    return (
+        f"The region holds an empty ball of radius {radius:.2g} around ({', '.join(f'{v:.3g}' for v in where[0].tolist())}), "
+        f"where chance alone would leave samples: the true set may have a hole or a bay there that was not found. Give more "
+        f"samples."
     )

@@ -12,14 +12,14 @@ from .facets import Polyhedral, turned
 
 
 class Hull(Polyhedral):
-    """conv(samples) in R^2 or R^3; normals (F, d) and offsets (F,): the hull is {y : normals y <= offsets}."""
+    """conv(samples) in R^2 or R^3 and what is nearer to it than `margin`; the hull itself is {y : normals y <= offsets}."""
 
     method = "hull"
     reach = math.inf
     offsets: Tensor
     KNOWN = 4096  # points inside
 
-    def __init__(self, facets: Tensor, normals: Tensor, offsets: Tensor):
+    def __init__(self, facets: Tensor, normals: Tensor, offsets: Tensor, margin: float = 0.0):
         d = facets.shape[-1]
         if (
             d not in (2, 3)
@@ -31,7 +31,7 @@ class Hull(Polyhedral):
                 f"Hull asked for facets (F, d, d), normals (F, d) and offsets (F,) with d = 2 or 3, got {tuple(facets.shape)}, "
                 f"{tuple(normals.shape)} and {tuple(offsets.shape)}. Write Hull.fit(samples)."
             )
-        super().__init__(facets, normals)
+        super().__init__(facets, normals, margin)
         self._constant("offsets", offsets.double())
 
     @classmethod

@@ -7,9 +7,25 @@ import math
 import torch
 from torch import Tensor
 
-from .graphs import neighbours, off_graphs
+from .graphs import missing, neighbours, off_graphs
 from .polynomials import Monomials
-from .rules import CROWD, CROWDING, FEW_DROPPED, FLAT_ENOUGH, ISOLATED, MOST_DROPPED, NEIGHBOURS, OFF, ROUGH, SMALL, TOGETHER
+from .rules import (
+    CROWD,
+    CROWDED,
+    CROWDING,
+    FEW_DROPPED,
+    FLAT_ENOUGH,
+    ISOLATED,
+    LOW,
+    MOST_DROPPED,
+    NEIGHBOURS,
+    OFF,
+    ROUGH,
+    ROUNDS,
+    SMALL,
+    TOGETHER,
+    is_hole,
+)
 from .samples import Samples
 from .vanishing import EXACT, consensus, residual, spectrum
 
@@ -34,7 +50,7 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         lost = int((~keep).sum())
         if not lost:
             continue
-        if crowded(data.w[~keep], data.w) if dim == n else hangs_together(data.w[~keep], dim):
+        if crowded(data.w[~keep], data.w[keep]) or (dim < n and hangs_together(data.w[~keep], dim)):
             data.doubts.append(
                 f"{lost} of {len(keep)} samples do not satisfy what the others do, but hang together: they were kept. The set "
                 f"may have a part that few samples show; give more samples of it, or leave these out."
@@ -97,13 +113,31 @@ def among_neighbours(w: Tensor, dim: int) -> Tensor:
 
 
 def not_isolated(w: Tensor) -> Tensor:
-    """Rows whose fifth neighbour is not ISOLATED times as far away as that of the samples around them.
+    """Rows that are no outliers of a region: the isolated ones go, round by round, since outliers are neighbours of each other.
+
+    The tips of a region are isolated, too: what is no farther from the others than chance leaves a sample stays.
+    """
+    rows, lost = torch.arange(len(w)), torch.zeros(len(w), dtype=torch.bool)
+    for _ in range(ROUNDS):
+        out = isolated(w[rows])
+        lost[rows[out]] = True
+        rows = rows[~out]
+        if not bool(out.any()):
+            break
+    if bool(lost.any()):
+        held = missing(w[lost], w[rows])
+        lost[lost.clone()] = torch.tensor([is_hole(float(h), len(w)) for h in held])
+    return _few(~lost)
+
+
+def isolated(w: Tensor) -> Tensor:
+    """Rows whose fifth neighbour is more than ISOLATED times as far away as that of the samples around them.
 
     Around them: a tenth of the twenty nearest have it as near. Outliers are neighbours of each other, but the set is not far.
     """
     near, far = neighbours(w, min(4 * NEIGHBOURS, len(w) - 1) + 1)
     reach = far[:, min(NEIGHBOURS, len(w) - 1)]
-    return _few(reach <= ISOLATED * reach[near[:, 1:]].quantile(0.1, dim=1))
+    return reach > ISOLATED * reach[near[:, 1:]].quantile(0.1, dim=1)
 
 
 def _few(keep: Tensor) -> Tensor:
@@ -111,15 +145,21 @@ def _few(keep: Tensor) -> Tensor:
 
 
 def crowded(w: Tensor, among: Tensor) -> bool:
-    """Whether isolated samples of a region crowd somewhere: a part of it that few samples show, and no outliers anywhere.
+    """Whether samples that disagree with the others crowd somewhere: a part of the set that few samples show.
 
-    Their fifth neighbours among themselves are then nearer than half of what they are for points anywhere in the box of all.
+    Their fifth neighbours among themselves are then nearer than CROWDING times what they are for points anywhere in the box of
+    all samples. In three dimensions or fewer only the empty rest of the box counts: nowhere else would an outlier be seen.
     """
     n, k = w.shape[1], NEIGHBOURS
     if len(w) <= k:
         return False
+    low, high = torch.cat([w, among]).amin(0), torch.cat([w, among]).amax(0)
+    room = float((high - low).prod())
+    if n <= LOW:
+        points = low + (high - low) * torch.rand(2_000, n, generator=torch.Generator().manual_seed(0), dtype=w.dtype)
+        room *= float((missing(points, among) > math.log(len(among)) + CROWDED).double().mean().clamp(min=1e-3))
     ball = math.pi ** (n / 2) / math.gamma(n / 2 + 1)
-    anywhere = (k * float((among.amax(0) - among.amin(0)).prod()) / (len(w) * ball)) ** (1 / n)
+    anywhere = (k * room / (len(w) * ball)) ** (1 / n)
     return float(neighbours(w, k + 1)[1][:, -1].median()) < CROWDING * anywhere
 
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .algebraic import Algebraic, combinations
+from .algebraic import Algebraic
 from .christoffel import region
+from .near import combinations
 from .polynomials import Monomials, Polynomials
 from .samples import Samples
 from .vanishing import EXACT, Spectrum, codimension, spectrum
@@ -20,6 +21,7 @@ MOST = 400  # monomials
 MANY = 200  # equations of one degree
 SOON = 150  # monomials of the degree that is looked at for more equations when there are enough
 LIKE_ZERO = 1e-8  # tau
+LEAST_SHARE = 0.97  # of the samples that an inequality holds on
 STORED = 2e7  # numbers that the combinations near all starting samples may take
 
 
@@ -164,5 +166,5 @@ def _at(s: Spectrum, codim: int, own: int, gap: float, r: int, known: tuple[tupl
 def regions(n: int, N: int, steps: Plan, top: int = 4) -> list[Plan]:
     """The plan's equations with inequalities of several degrees, up to 2 top."""
     degrees = [k for k in range(1, top + 1) if Monomials.count(n, k) <= min(70, N // 20)] or [1]
-    shares = (1.0, 0.99, 0.97) if N >= 300 else (1.0,)
+    shares = (1.0, 0.99, LEAST_SHARE) if N >= 300 else (1.0,)
     return [replace(steps, inner=k, share=share) for k in degrees for share in (shares if k <= 2 else (1.0,))]

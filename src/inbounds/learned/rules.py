@@ -49,6 +49,7 @@ SIGMAS = (0.03, 0.1)  # of the set's size
 ABOVE_NOISE = (1.5, 3.0)
 MOST_SIGMA = 0.3  # of the set's size: farther away the nearest point is another one, whatever the noise
 SLACK = 1.05
+TIE = 2.0  # standard errors of a paired difference below which two candidates are equal
 GAIN = 0.5
 NOISY = 0.4
 LOUD = 0.3  # noise, in displacements: above it samples do not tell how near a set is to the truth
@@ -57,6 +58,7 @@ OFF = 6.0
 ISOLATED, NEIGHBOURS = 3.0, 5  # neighbours whose distance is compared
 ROUGH = 0.1
 TOGETHER = 0.2
+ROUNDS = 10  # of dropping isolated samples, at most
 CROWDING = 0.5  # of the spacing of points anywhere: nearer neighbours make a crowd
 CROWD = 4  # neighbours for every coefficient of a graph
 FLAT_ENOUGH = 3  # dimensions: in more, neighbours are too far away for a graph through them to tell an outlier
@@ -68,6 +70,7 @@ LEVEL = 0.05  # of a test by chance
 QUARTER = 0.25
 BEYOND = 0.05
 SHORT = 0.05  # share of held-out samples outside of an alpha shape that is worth a warning
+SEEN = 0.5  # of a region's size: holes up to this radius should be seen
 FEWEST_EACH = 10  # samples for every dimension and one more
 ROUND = 1e-7  # of the size: held-out samples that are nearer satisfy equations exactly
 TOUCH = 1e-9  # of the size: nearer is equal
@@ -154,7 +157,7 @@ def tightest(trial: Trial, regions: list[Candidate]) -> Candidate:
         rare = float(b.var()) + 1 / len(b)  # none missed of a few hundred does not mean that none ever is
         return math.hypot(float(a.std()) / math.sqrt(len(a)), 2 * V * math.sqrt(rare / len(b)))
 
-    return min([c for c in regions if value(c) - value(best) <= 3 * error(c)], key=lambda c: c.cost)
+    return min([c for c in regions if value(c) - value(best) <= TIE * error(c)], key=lambda c: c.cost)
 
 
 def is_hole(held: float, N: int) -> bool:
@@ -194,9 +197,9 @@ def depth(trial: Trial, c: Candidate) -> Tensor:
 
 
 def tie(a: Tensor, b: Tensor) -> bool:
-    """Whether a's mean exceeds b's by less than two standard errors of their paired difference."""
+    """Whether a's mean exceeds b's by less than TIE standard errors of their paired difference."""
     d = a - b
-    return float(d.mean()) <= 2 * float(d.std()) / math.sqrt(len(d))
+    return float(d.mean()) <= TIE * float(d.std()) / math.sqrt(len(d))
 
 
 def sigmas(size: float, noise: float) -> list[float]:

@@ -33,7 +33,7 @@ RULES = {
     **dict.fromkeys(("degree", "dim", "blend", "size", "width", "depth", "steps", "max_steps"), WHOLE),
     **dict.fromkeys(("unit", "t", "T", "scale", "tolerance", "rtol", "atol"), POSITIVE),
     **dict.fromkeys(("of", "net"), OBJECT),
-    "thickness": (lambda v: is_number(v) and 0 <= v < math.inf, "a finite number >= 0"),
+    **dict.fromkeys(("thickness", "margin"), (lambda v: is_number(v) and 0 <= v < math.inf, "a finite number >= 0")),
     "inner": (lambda v: is_whole(v) or isinstance(v, str), "a degree or a method"),
 }
 

@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from . import rules
-from .alpha import AlphaShape
+from .algebraic import Algebraic
+from .alpha import MOST, AlphaShape
 from .base import LearnedSet
 from .graphs import missing
 from .heat import Heat
 from .hull import Hull
 from .local import Local
-from .plans import Plan, build, highest, ladder, regions
+from .plans import LEAST_SHARE, Plan, build, highest, ladder, regions
 from .polynomials import Monomials
 from .samples import Samples
 from .tangents import Tangent
 from .within import Within
 
-PROBES = 5_000  # random points that measure volumes
+PROBES = 8_000  # random points that measure volumes
 GRAPHS = ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10))  # degree, and neighbours for every coefficient
 SMOOTHER = (2, 100)  # where there is noise
-STRETCHES = (1.0, 1.5, 2.5)  # of the balls that chance leaves empty
 DRAWN = (2, 3)  # dimensions in which hulls and alpha shapes are made
 
 
@@ -46,6 +46,7 @@ class Candidate:
     covered: Tensor | None = None  # regions: which probes lie inside
     missed: Tensor | None = None  # inequalities: which held-out samples lie outside; else those that move
     hole: float = 0.0  # regions: how many samples the emptiest ball inside should have held
+    deep: bool = False  # regions: whether that ball would still be inside if the outermost samples were left out
     sharp: bool = True  # regions: whether samples end at the boundary, rather than thin out
     seconds: float = 0.0
     failure: str = ""
@@ -107,7 +108,7 @@ class Trial:
         for c in self.worth_trying(method):
             self.judge(c)
         self.spare_outliers()
-        self.chosen = rules.choose(self)
+        self.chosen = self.settled()
         if self.chosen.region and not rules.is_sharp(self, self.chosen):
             self.chosen.sharp = False
             if support == "closure" and method not in ("hull", "alpha"):
@@ -116,6 +117,17 @@ class Trial:
         if support == "sampled" and self.chosen.plan is not None and not self.chosen.region:
             self.restrict(self.chosen.plan)
         return self
+
+    def settled(self) -> Candidate:
+        """The best candidate, unless it is a region that closes a hole as soon as it is fitted to all samples; then the next."""
+        while True:
+            c = rules.choose(self)
+            others = [o for o in self.candidates if o is not c and o.region and o.rest is not None]
+            if not c.region or rules.is_hole(c.hole, len(self.data.w)) or not others:
+                return c
+            c.hole = self.emptiest(c.build(self.data.w).leaves(self.probes))[0]
+            if not rules.is_hole(c.hole, len(self.data.w)):
+                return c
 
     def worth_trying(self, method: str) -> Iterator[Candidate]:
         """Candidates one after the other; what was judged before decides what still is worth the time."""
@@ -134,12 +146,12 @@ class Trial:
             bounded = method == "auto" and self.n in DRAWN  # there an alpha shape follows the boundary better than high degrees
             for plan in regions(self.n, len(self.train), Plan(), 2 if bounded else 4):
                 whole = [c for c in self.candidates if c.plan == replace(plan, share=1.0)]
-                if not any(rules.is_hole(c.hole, len(self.data.w)) for c in whole):  # fewer samples would not fill it
+                if not any(c.deep and rules.is_hole(c.hole, len(self.data.w)) for c in whole):  # fewer samples would not fill it
                     yield self.polynomial(plan)
         if method == "hull" or (solid and self.n in DRAWN):
-            yield Candidate("hull", "convex hull", (1, 0, 1.5), lambda w: self._embed(Hull.fit(w)), self.n, region=True)
+            yield self.hull(widened=method != "hull")
         if method == "alpha" or (method == "auto" and solid and self.n in DRAWN):
-            yield from map(self.alpha, STRETCHES)
+            yield self.alpha()
 
     def distance(self) -> float:
         """Of the held-out samples from the chosen set, by their median; inf for a region without sharp boundary."""
@@ -181,11 +193,15 @@ class Trial:
     def _local(self, k: int, degree: int) -> Callable[[Tensor], LearnedSet]:
         return lambda w: self._embed(Local.fit(w, (w.shape[1],), self.dim, k, degree))
 
-    def alpha(self, stretch: float) -> Candidate:
+    def hull(self, widened: bool) -> Candidate:
+        """The candidate of a convex hull; whoever asks for the hull by name gets no more than that."""
+        build = lambda w: self._embed(Hull.fit(w).widened(len(w)) if widened else Hull.fit(w))  # noqa: E731
+        return Candidate("hull", "convex hull", (1, 0, 1.5), build, self.n, region=True)
+
+    def alpha(self) -> Candidate:
         """The candidate of an alpha shape. Between equals, ellipsoids, rings and hulls come first."""
-        title = f"alpha shape, balls up to {stretch:g} times those that chance leaves empty"
-        build = lambda w: self._embed(AlphaShape.fit(w, stretch))  # noqa: E731
-        return Candidate("alpha", title, (1, 0, 2.5, -stretch), build, self.n, region=True)
+        build = lambda w: self._embed(AlphaShape.fit(w).widened(min(len(w), MOST)))  # noqa: E731
+        return Candidate("alpha", "alpha shape", (1, 0, 2.5), build, self.n, region=True)
 
     def heat(self, w: Tensor) -> LearnedSet:
         """A heat kernel fitted to w, in the coordinates of the samples."""
@@ -214,7 +230,15 @@ class Trial:
         c.rest = _squares(M.foot(self.y) - self.y)
         if c.region:
             c.covered = M.leaves(self.probes)
-            c.hole = float(self.missing[c.covered].max()) if bool(c.covered.any()) else 0.0
+            c.hole, where = self.emptiest(c.covered)
+            if isinstance(M, Algebraic) and len(M.F):
+                c.deep = float(M.level(where)) <= float(M.level(self.y).quantile(LEAST_SHARE))
+
+    def emptiest(self, inside: Tensor) -> tuple[float, Tensor]:
+        """How many samples the emptiest of the balls around these probes should have held, and its centre (1, d)."""
+        held = torch.where(inside, self.missing, 0.0)
+        worst = int(held.argmax())
+        return float(held[worst]), self.probes[worst][None]
 
     def spare_outliers(self) -> None:
         """Held-out samples that no candidate comes near would only add noise to the comparison."""

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor
 
 from ..extras import needed_for
+from .around import Around
 from .learning import Progress, train_direction, train_one_step
 from .path import Path, joined, pull_tight
 from .planners import Certified, Exact, OneStep, Planner, inflated, roadmap
 from .random_worlds import random_worlds
 from .roadmap import Roadmap
 from .shortest import ShortestPaths
-from .sides import Around, load_sides, save_sides, train_sides
+from .sides import load_sides, save_sides, train_sides
 from .worlds import World, load_world
 
 NOT_WITH_TRAIN = ("world", "random", "pairs", "through", "radius", "planner", "snap", "tight", "points", "animate", "out")

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from .worlds import World
 
+CLOSED = 2e-9  # of the world's size: gaps that count as closed, twice what the solver lets a straight way enter an obstacle
+
 
 class Contacts:
     """Every contact is a way that no path crosses: from centre to centre, or from a centre to a point behind the wall.

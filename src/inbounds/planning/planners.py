@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from ..kernels.vectors import norm
-from .contacts import Contacts
+from .contacts import CLOSED, Contacts
 from .path import Path, padded
 from .queries import departures, ready, ways_out
 from .roadmap import Roadmap
 from .routes import Arc
+from .separation import separated
 from .shortest import ShortestPaths
 from .worlds import World
 
@@ -39,9 +40,12 @@ class Planner(Protocol):
 Fallback = Callable[[World], Planner]
 
 
-def rescue(path: Path, world: World, x: Tensor, y: Tensor, fallback: Fallback | None) -> Path:
-    """Rows that do not arrive, planned again: by one planner for all of them, in a batch of worlds by one for equal worlds."""
-    lost = (~path.certified).nonzero()[:, 0]
+def rescue(path: Path, world: World, x: Tensor, y: Tensor, fallback: Fallback | None, hopeless: Tensor | None = None) -> Path:
+    """Rows that do not arrive, planned again: by one planner for all of them, in a batch of worlds by one for equal worlds.
+
+    Those that are known to have no way, `hopeless`, stay as they are.
+    """
+    lost = (~path.certified if hopeless is None else ~path.certified & ~hopeless).nonzero()[:, 0]
     if fallback is None or not len(lost):
         return path
     if world.centers.dim() > 2:
@@ -105,7 +109,7 @@ class Exact:
         world.need_one("Exact")
         world.need_surface("Exact")
         self.world, self.inner = world, world.thicker(THICKER * world.unit)
-        self.solver, self.contacts = ShortestPaths(self.inner), Contacts(world, 2e-9 * world.scale)
+        self.solver, self.contacts = ShortestPaths(self.inner), Contacts(world, CLOSED * world.scale)
         self.corner = 0.02 * world.unit if corner is None else corner
 
     @torch.no_grad()
@@ -184,7 +188,7 @@ class Certified:
 
     With M' the world inflated for steps s and x in M', the point P_M'(x + s/2 v), |v| <= 1, is at most s from x, since x itself
     is in M'. Longer v are cut to 1; every segment is checked in closed form all the same, and not gone if it is not free. Rows
-    that do not arrive are planned again by `fallback`. step: 0.1 units.
+    that do not arrive are planned again by `fallback`, but for those that obstacles keep from their targets. step: 0.1 units.
     """
 
     def __init__(
@@ -203,7 +207,10 @@ class Certified:
         inside = torch.where(self.world.sees(start, inside)[:, None], inside, start)
         points, reached = [x] if start is x else [x, start], seen.clone()
         points.append(torch.where(seen[:, None], y, inside))
-        live = (~seen).nonzero()[:, 0]
+        hopeless = torch.zeros_like(seen)
+        if self.world.is_surface:
+            hopeless[~seen] = separated(self.world, start[~seen], y[~seen])
+        live = (~seen & ~hopeless).nonzero()[:, 0]
         now = inside[live]
         for _ in range(self.max_steps):
             if not len(live):
@@ -215,7 +222,8 @@ class Certified:
             points.append(points[-1].index_copy(0, live, following))
             reached[live[seen]] = True
             live, now = live[~seen], following[~seen]
-        return rescue(Path.of(self.world, torch.stack(points, 1), reached), self.world, x, y, self.fallback)
+        path = Path.of(self.world, torch.stack(points, 1), reached)
+        return rescue(path, self.world, x, y, self.fallback, hopeless)
 
     def _step(self, x: Tensor, y: Tensor) -> Tensor:
         v = self.policy(x, y)

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .contacts import Contacts
+from .contacts import CLOSED, Contacts
 from .routes import Routes
 from .worlds import TURN, World
 
@@ -43,8 +43,8 @@ class ShortestPaths:
 
     def __init__(self, world: World):
         world.need_surface("Shortest paths")
-        self.tol = 1e-9 * world.scale
-        self.gap = 2 * self.tol
+        self.gap = CLOSED * world.scale
+        self.tol = self.gap / 2
         self.world = world = without_covered(world, self.gap)
         self.m = world.sizes.shape[-1]
         self.middle, self.width = world.blocked(self.gap)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -33,32 +35,40 @@ class Curves(ABC):
         """sum_i l_i Hess_i of the same function: (R, n), (n, k), (R, count) -> (R, k, k)."""
 
 
+class Known(Constraints):
+    """Constraints that know their derivatives in closed form; autograd takes several times as long."""
+
+    def derived(self, y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+        """Values (R, k), Jacobian (R, k, n), and the function l -> sum l_i Hess c_i, (R, k) -> (R, n, n)."""
+        raise NotImplementedError
+
+    def expand(self, y: Tensor, rows: Tensor, l: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        c, J, curvature = self.derived(y, rows)
+        return c, J, None if l is None else curvature(l)
+
+    def jet(self, y: Tensor, rows: Tensor, m: Tensor | None, scale: Tensor | None) -> Jet:
+        c, J, curvature = self.derived(y, rows)
+        size = lengths(J).clamp(min=1e-12)
+        scale = size if scale is None else torch.maximum(scale, size)
+        H = y.new_zeros(*y.shape, y.shape[1]) if m is None else curvature(m / scale)
+        return Jet(c, J, scale, H, None, slice(0, J.shape[1]))
+
+
 @dataclass(frozen=True)
-class Analytic(Constraints):
-    """Constraints on t for y = start + N t that know their derivatives; autograd takes several times as long."""
+class Analytic(Known):
+    """The curves as functions of t, for y = start + N t."""
 
     curves: Curves
     start: Tensor  # (R, n)
     N: Tensor
 
-    def expand(self, y: Tensor, rows: Tensor, l: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        point = self._at(y, rows)
-        H = None if l is None else self.curves.curvature(point, self.N, l)
-        return self.curves.values(point), self.curves.slopes(point, self.N), H
+    def derived(self, y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+        point = self.start.index_select(0, rows) + y @ self.N.mT
+        curvature = partial(self.curves.curvature, point, self.N)
+        return self.curves.values(point), self.curves.slopes(point, self.N), curvature
 
     def restricted(self, rows: Tensor) -> Analytic:
         return analytic(self.curves, self.start.index_select(0, rows), self.N)
-
-    def jet(self, y: Tensor, rows: Tensor, m: Tensor | None, scale: Tensor | None) -> Jet:
-        point = self._at(y, rows)
-        J = self.curves.slopes(point, self.N)
-        size = lengths(J).clamp(min=1e-12)
-        scale = size if scale is None else torch.maximum(scale, size)
-        H = y.new_zeros(*y.shape, y.shape[1]) if m is None else self.curves.curvature(point, self.N, m / scale)
-        return Jet(self.curves.values(point), J, scale, H, None, slice(0, J.shape[1]))
-
-    def _at(self, t: Tensor, rows: Tensor) -> Tensor:
-        return self.start.index_select(0, rows) + t @ self.N.mT
 
 
 def analytic(curves: Curves, start: Tensor, N: Tensor) -> Analytic:

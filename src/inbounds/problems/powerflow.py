@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,6 +15,8 @@ from ..core import ConstraintSet
 from ..data.pairs import generator
 from ..extras import needed_for
 from ..sets import Depends, Implicit
+from ..solvers.jets import Constraints
+from .planes import Known
 from .solvers import Unsolved
 from .task import Task
 
@@ -66,19 +69,106 @@ class Network:
         given = [p[..., self.generating] for p in self.injections(v, s)]
         parts = [low - p for low, p in zip(self.low, given, strict=True)]
         parts += [p - high for high, p in zip(self.high, given, strict=True)]
-        e, f = self.voltages(v)
-        size = e.square() + f.square()
+        size, *currents = self.squares(v)
         parts += [self.floor.square() - size, size - self.ceiling.square()]
-        for bus, G, B in self.ends if len(self.rate) else ():
-            real, imaginary = e @ G.mT - f @ B.mT, e @ B.mT + f @ G.mT
-            flow = size[..., bus] * (real.square() + imaginary.square())
-            parts.append(flow / self.rate.square() - 1)
+        parts += [size[..., bus] * I / self.rate.square() - 1 for (bus, *_), I in zip(self.ends, currents, strict=True)]
         return torch.cat(parts, -1)
+
+    def squares(self, v: Tensor) -> list[Tensor]:
+        """Squared lengths of the voltages, and of the currents at both ends of the branches that have a limit."""
+        e, f = self.voltages(v)
+        sizes = [e.square() + f.square()]
+        for _, G, B in self.ends:
+            real, imaginary = e @ G.mT - f @ B.mT, e @ B.mT + f @ G.mT
+            sizes.append(real.square() + imaginary.square())
+        return sizes
+
+    def forms(self) -> Tensor:
+        """K (F, n, n): P, Q and the squares are v^T K_i v / 2 but for the load, all in one tensor."""
+
+        def all_of_them(v: Tensor) -> Tensor:
+            return torch.cat([*self.injections(v, torch.zeros(len(self.loaded), dtype=v.dtype)), *self.squares(v)])
+
+        return torch.func.jacfwd(torch.func.jacrev(all_of_them))(torch.zeros_like(self.nominal))  # pyright: ignore[reportReturnType]
 
     def cost(self, s: Tensor, v: Tensor) -> Tensor:
         """What the generators cost, (*batch,)."""
         P = self.injections(v, s)[0][..., self.generating]
         return (self.price[0] * P.square() + self.price[1] * P + self.price[2]).sum(-1)
+
+
+@dataclass(frozen=True)
+class Forms:
+    """All constraints of a network but for flows are straight in `Network.forms`: picks @ forms + load @ s + ends."""
+
+    K: Tensor  # (F, n, n)
+    picks: Tensor  # (straight, F)
+    load: Tensor  # (straight, loads)
+    ends: Tensor  # (straight,)
+    first: Tensor  # which forms are multiplied in every flow: |V|^2 and |I|^2
+    second: Tensor
+    top: Tensor  # (flows,), rate^2
+
+    @staticmethod
+    def of(net: Network) -> Forms:
+        """The picks are slopes of functions that are affine in the forms and in the load."""
+        n, K = len(net.G), net.forms()
+        at = torch.eye(n, dtype=torch.float64)[net.loaded]
+
+        def straight(q: Tensor, s: Tensor) -> Tensor:
+            given = [q[k * n : (k + 1) * n] + (s * net.load[k]) @ at for k in (0, 1)]
+            made, size = [p[net.generating] for p in given], q[2 * n : 3 * n]
+            parts = [p[net.free] for p in given] + [low - p for low, p in zip(net.low, made, strict=True)]
+            parts += [p - high for high, p in zip(net.high, made, strict=True)]
+            return torch.cat([*parts, net.floor.square() - size, size - net.ceiling.square()])
+
+        zero = torch.zeros(len(K), dtype=torch.float64), torch.zeros(len(net.loaded), dtype=torch.float64)
+        picks, load = torch.func.jacrev(straight, argnums=(0, 1))(*zero)
+        first = torch.cat([bus for bus, *_ in net.ends]) + 2 * n
+        second = 3 * n + torch.arange(len(first))
+        return Forms(K, picks, load, straight(*zero), first, second, net.rate.square().repeat(len(net.ends)))
+
+
+@dataclass(frozen=True)
+class Flows(Known):
+    """Balance and limits of a network with their derivatives; s (R, loads) is the load of every row."""
+
+    forms: Forms
+    s: Tensor
+
+    def derived(self, y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+        F, n = self.forms, y.shape[1]
+        slopes = (y @ F.K.flatten(0, 1).mT).unflatten(1, (len(F.K), n))  # (R, F, n)
+        q = 0.5 * (slopes @ y[:, :, None])[:, :, 0]
+        c = q @ F.picks.mT + self.s.index_select(0, rows) @ F.load.mT + F.ends
+        a, b, da, db = q[:, F.first] / F.top, q[:, F.second], slopes[:, F.first] / F.top[:, None], slopes[:, F.second]
+        J = torch.cat([F.picks @ slopes, b[:, :, None] * da + a[:, :, None] * db], 1)
+
+        def curvature(l: Tensor) -> Tensor:
+            straight, flow = l.split([len(F.picks), len(F.top)], 1)
+            w = straight @ F.picks
+            w = w.index_add(1, F.first, flow * b / F.top).index_add(1, F.second, flow * a)
+            crossed = da.mT @ (flow[:, :, None] * db)
+            return (w @ F.K.flatten(1)).unflatten(1, (n, n)) + crossed + crossed.mT
+
+        return torch.cat([c, a * b - 1], 1), J, curvature
+
+    def restricted(self, rows: Tensor) -> Flows:
+        return Flows(super().restricted(rows).parts, self.equalities, self.forms, self.s.index_select(0, rows))
+
+
+class Supplied(Implicit):
+    """The voltages that serve a load, which is the context, within all limits."""
+
+    def __init__(self, net: Network):
+        self.forms = Forms.of(net)  # before the functions are tried out
+        context = len(net.loaded)
+        super().__init__(len(net.nominal), eq=net.balance, ineq=net.limits, context=context, on_fail="best")
+
+    def _constraints(self, context: Tensor | None) -> Constraints:
+        assert context is not None
+        plain = super()._constraints(context)
+        return Flows(plain.parts, plain.equalities, self.forms, context.detach())
 
 
 class Serves(nn.Module):
@@ -87,7 +177,7 @@ class Serves(nn.Module):
     def __init__(self, net: Network):
         super().__init__()
         self.shape = (len(net.nominal),)
-        self.all = Implicit(self.shape, eq=net.balance, ineq=net.limits, context=len(net.loaded), on_fail="best")
+        self.all = Supplied(net)
 
     def forward(self, x: Tensor) -> ConstraintSet:
         return self.all.given(x)

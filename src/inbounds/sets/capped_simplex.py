@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..core import ConstraintSet, Numbers, check_size, shown, sized
+from ..core import ConstraintSet, Numbers, check_size, rounded, shown, sized
 from ..kernels.capped import capped
 from .polytope import nearest_point
 
@@ -43,9 +43,15 @@ class CappedSimplex(ConstraintSet):
         )
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """cap (*batch, n) or (1,), total (*batch, 1)."""
-        cap = self._cast("cap", x)
-        return (cap if cap.dim() else cap[None]), self._cast("total", x)[..., None]
+        """cap (*batch, n) or (1,), rounded down unless it could not hold the total then, and total (*batch, 1)."""
+
+        def compute() -> Tensor:
+            cap = self.cap if self.cap.dim() else self.cap[None]
+            down, nearest = rounded(cap, x.dtype, -1), cap.to(x.dtype)
+            room = down.detach().double().expand(*cap.shape[:-1], self.shape[0]).sum(-1, keepdim=True)
+            return torch.where(room >= self.total.detach().to(x.dtype).double()[..., None], down, nearest)
+
+        return self._derived("cap", x, ("cap", "total"), compute), self._cast("total", x)[..., None]
 
     def _project(self, x: Tensor) -> Tensor:
         return capped(torch.where(torch.isfinite(x), x, 0.0), *self._parts(x))

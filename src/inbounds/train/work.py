@@ -6,12 +6,12 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol as Interface
 
 import torch
 from torch import Tensor
 
+from ..records import commit
 from .files import Damaged, publish, publish_json, publish_tensors, read_tensors
 from .store import Run, Store
 
@@ -168,15 +168,3 @@ def made_by() -> dict:
     from .. import __version__
 
     return {"inbounds": __version__, "commit": commit(), "torch": torch.__version__, "python": platform.python_version()}
-
-
-def commit() -> str | None:
-    """The commit of the checkout that this package runs from; None outside of one."""
-    import subprocess
-
-    try:
-        where = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
-        done = subprocess.run(where, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None

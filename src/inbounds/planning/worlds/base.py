@@ -223,11 +223,27 @@ class World(ABC):
         """Points that lie by r behind each wall, on the shortest way from c to it: (*batch, walls, n)."""
 
     @abstractmethod
+    def beside(self, a: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        """How far a is to the left of the straight line through p and q, negative to the right: (*batch,).
+
+        On the sphere it is the sine of that distance.
+        """
+
+    @abstractmethod
+    def between(self, a: Tensor, b: Tensor, sa: Tensor, sb: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        """Whether a b meets the line through p and q between p and q: (*batch,).
+
+        a and b lie beside the line by sa and sb, on different sides.
+        """
+
     def crosses(self, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> Tensor:
         """Whether the straight way from a to b goes from one side of the straight way p to q to the other, between p and q.
 
         An end that lies on p q, to 1e-12 of the world's size, is on neither side.
         """
+        sa, sb, least = self.beside(a, p, q), self.beside(b, p, q), 1e-12 * self.scale
+        other = (torch.minimum(sa, sb) < -least) & (torch.maximum(sa, sb) > least)
+        return other & self.between(a, b, sa, sb, p, q)
 
     # --- everything else follows -------------------------------------------------------------------------
     def segment_clearance(self, a: Tensor, b: Tensor) -> Tensor:

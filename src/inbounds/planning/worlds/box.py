@@ -162,14 +162,13 @@ class BoxWorld(World):
         over = torch.cat([-torch.eye(2, dtype=c.dtype), torch.eye(2, dtype=c.dtype)])
         return c[..., None, :] + torch.cat([low, high], -2) + r[..., None, None] * over
 
-    def crosses(self, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> Tensor:
-        d = unit_or_zero(q - p)
-        sa, sb = cross(d, a - p), cross(d, b - p)
-        least = 1e-12 * self.scale
-        other = (torch.minimum(sa, sb) < -least) & (torch.maximum(sa, sb) > least)
-        t = sa / torch.where(other, sa - sb, 1.0)
-        along = dot(a + t[..., None] * (b - a) - p, d)
-        return other & (along > 0) & (along < norm(q - p))
+    def beside(self, a: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return cross(unit_or_zero(q - p), a - p)
+
+    def between(self, a: Tensor, b: Tensor, sa: Tensor, sb: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        t = sa / torch.where(sa == sb, 1.0, sa - sb)
+        along = dot(a + t[..., None] * (b - a) - p, unit_or_zero(q - p))
+        return (along > 0) & (along < norm(q - p))
 
     def blocked(self, gap: float = 0.0) -> tuple[Tensor, Tensor]:
         c, r = self.centers, self.sizes

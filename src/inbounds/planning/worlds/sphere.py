@@ -173,13 +173,14 @@ class SphereWorld(World):
     def feet(self, c: Tensor, r: Tensor) -> Tensor:
         return c[..., None, :].expand(*c.shape[:-1], 0, 3)
 
-    def crosses(self, a: Tensor, b: Tensor, p: Tensor, q: Tensor) -> Tensor:
+    def beside(self, a: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return dot(a, unit_or_zero(torch.linalg.cross(*torch.broadcast_tensors(p, q))))
+
+    def between(self, a: Tensor, b: Tensor, sa: Tensor, sb: Tensor, p: Tensor, q: Tensor) -> Tensor:
         n = unit_or_zero(torch.linalg.cross(*torch.broadcast_tensors(p, q)))
-        sa, sb = dot(a, n), dot(b, n)
-        other = (torch.minimum(sa, sb) < -1e-12) & (torch.maximum(sa, sb) > 1e-12)
         z, n = torch.broadcast_tensors(sb.abs()[..., None] * a + sa.abs()[..., None] * b, n)  # where a b meets the plane of p q
         p, q = p.expand(z.shape), q.expand(z.shape)
-        return other & (dot(torch.linalg.cross(p, z), n) > 0) & (dot(torch.linalg.cross(z, q), n) > 0)
+        return (dot(torch.linalg.cross(p, z), n) > 0) & (dot(torch.linalg.cross(z, q), n) > 0)
 
     def blocked(self, gap: float = 0.0) -> tuple[Tensor, Tensor]:
         c, r = self.centers, self.sizes
