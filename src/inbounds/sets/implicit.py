@@ -148,7 +148,10 @@ class Implicit(SolvedSet):
             with torch.enable_grad():
                 p = (scale * point).requires_grad_()
                 value = self._call(f, p, context)
-                (slope,) = torch.autograd.grad(value.sum(), p, allow_unused=True)
+                weight = torch.linspace(1, 2, value.numel(), dtype=value.dtype).reshape(
+                    value.shape
+                )  # gradients may cancel in a sum
+                (slope,) = torch.autograd.grad((weight * value).sum(), p, allow_unused=True)
             values.append(value.detach())
             slopes.append(slope is not None and bool(slope.any()))
         return not any(slopes) and not all(torch.equal(v, values[0]) for v in values)
