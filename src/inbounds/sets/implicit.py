@@ -151,7 +151,7 @@ class Implicit(SolvedSet):
                 weight = torch.linspace(1, 2, value.numel(), dtype=value.dtype).reshape(
                     value.shape
                 )  # gradients may cancel in a sum
-                (slope,) = torch.autograd.grad((weight * value).sum(), p, allow_unused=True)
+                slope: Tensor | None = torch.autograd.grad((weight * value).sum(), p, allow_unused=True)[0]
             values.append(value.detach())
             slopes.append(slope is not None and bool(slope.any()))
         return not any(slopes) and not all(torch.equal(v, values[0]) for v in values)
