@@ -236,6 +236,8 @@ WRONG = [
         lambda: ib.Implicit(3, eq=lambda p, c: p @ c, context=3).project(draw(4, 3), context=draw(5, 3)),
     ),
     (TypeError, "floating point", lambda: ib.Implicit(3, eq=sphere).project(torch.ones(3, dtype=torch.long))),
+    (ValueError, r"differentiable function.*rounding", lambda: ib.Implicit(3, eq=lambda p: p.round())),
+    (ValueError, r"differentiable function.*numpy", lambda: ib.Implicit(3, eq=lambda p: p.numpy().sum())),
     (ValueError, r"semi_axes > 0", lambda: ib.Ellipsoid([1.0, 0.0])),
     (ValueError, r"Ball\(n, radius", lambda: ib.Ellipsoid(2.0)),
 ]

@@ -68,9 +68,10 @@ def test_an_inequality_keeps_room_for_another_order_of_its_sums(dtype):
     assert (y[:, 1:].norm(dim=1) <= y[:, 0]).all() and (y[:, 1:].square().sum(1) <= y[:, 0].square()).all()
 
 
-def test_touching_balls_are_flat():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_touching_balls_are_flat(dtype):
     M = ib.Intersection(ib.Ball(2), ib.Ball(2, center=[2.0, 0]))
-    s = M.solve(draw(4, 2))
+    s = M.solve(draw(4, 2).to(dtype))
     assert (s.status == FLAT).all()
     assert (s.point - torch.tensor([1.0, 0.0])).abs().max() <= 1e-3 and s.violation.max() <= 1e-6
 

@@ -20,6 +20,7 @@ from .polytope import nearest_point
 from .solved import SolvedSet, refuse_second_derivatives
 
 Function = Callable[..., Tensor]
+PROBES = (-7.0, -1.0, 1.0, 3.0, 30.0)  # sizes of points at which a function is tried whose gradient is 0 at an ordinary one
 ACTIVE = 256  # units of rounding: landing goes up to 128 inside
 
 
@@ -113,7 +114,12 @@ class Implicit(SolvedSet):
             point, context = self._probe(dtype)
             with torch.enable_grad():
                 point = point.requires_grad_()
-                value = self._call(f, point, context)
+                try:
+                    value = self._call(f, point, context)
+                except RuntimeError as error:
+                    if "numpy()" not in str(error):
+                        raise
+                    raise self._not_differentiable(name) from None
             if not isinstance(value, Tensor):
                 raise TypeError(
                     f"Implicit asked for {name} to return a tensor, got {type(value).__name__}. Write torch.stack([...])."
@@ -124,13 +130,31 @@ class Implicit(SolvedSet):
                     f"{tuple(value.shape)}. Flatten it: {name}=lambda p: f(p).flatten(). Batches are made inside, by vmap."
                 )
             slope: Tensor | None = torch.autograd.grad(value.sum(), point, allow_unused=True)[0] if value.requires_grad else None
-            if slope is None:
-                raise ValueError(
-                    f"Implicit asked for {name} to be a differentiable function of the point, got one that does not depend on it "
-                    f"(or leaves torch, by .item(), numpy or rounding). Write it with torch operations on p."
-                )
+            if slope is None or (not slope.any() and self._jumps(f, point.detach(), context)):
+                raise self._not_differentiable(name)
             counts.append(value.numel())
         return counts[0], counts[1]
+
+    def _not_differentiable(self, name: str) -> ValueError:
+        return ValueError(
+            f"Implicit asked for {name} to be a differentiable function of the point, got one that does not depend on it "
+            f"(or leaves torch, by .item(), numpy or rounding). Write it with torch operations on p."
+        )
+
+    def _jumps(self, f: Function, point: Tensor, context: Tensor | None) -> bool:
+        """Whether the values change from point to point while every gradient is 0: rounding, or comparisons."""
+        values, slopes = [], []
+        for scale in PROBES:
+            with torch.enable_grad():
+                p = (scale * point).requires_grad_()
+                value = self._call(f, p, context)
+                weight = torch.linspace(1, 2, value.numel(), dtype=value.dtype).reshape(
+                    value.shape
+                )  # gradients may cancel in a sum
+                slope: Tensor | None = torch.autograd.grad((weight * value).sum(), p, allow_unused=True)[0]
+            values.append(value.detach())
+            slopes.append(slope is not None and bool(slope.any()))
+        return not any(slopes) and not all(torch.equal(v, values[0]) for v in values)
 
     def _given(self, context: Tensor) -> Implicit:
         """The set of a context (*batch, *context): one context per point."""

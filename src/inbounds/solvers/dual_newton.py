@@ -7,7 +7,6 @@ concave dual function is b - A P_K(x - A^T m), so a step is halved until the dua
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -31,7 +30,7 @@ Project = Callable[[Tensor, Tensor], Tensor]  # points (r, n) and their row numb
 class Convex(Protocol):
     """A convex set K, as the solver sees it."""
 
-    def project(self, z: Tensor, rows: Tensor) -> Tensor:
+    def project(self, z: Tensor, rows: Tensor, /) -> Tensor:
         """P_K of the points z (r, n) with the row numbers `rows` (r,), differentiable."""
         ...
 
@@ -44,11 +43,15 @@ class Convex(Protocol):
         ...
 
 
-@dataclass(frozen=True)
 class ByAutograd:
     """A convex set that is known through its projection."""
 
-    project: Project
+    def __init__(self, project: Project):
+        self._project = project
+
+    def project(self, z: Tensor, rows: Tensor) -> Tensor:
+        """P_K(z)."""
+        return self._project(z, rows)
 
     def look(self, z: Tensor, rows: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The point itself is all that autograd needs."""

@@ -17,6 +17,7 @@ from .solution import FLAT, NOT_CONVERGED, OK
 
 GOOD = 1e-9  # error of the conditions, relative to |x| + |y|, of a row that is called converged
 LAND = 4  # units of rounding of the caller's dtype that the answer lies inside every inequality
+WILD = 1e3  # landings that a first push may be long: longer ones come from normals that cancel, where sets only touch
 MARGIN = 1  # units that must be left of them, so that another order of the same sums does not make an inequality positive
 EQUAL = 4  # units that an equality may be off before it is mended
 FEASIBLE = 64  # units that a converged row may be off: rounding of sums of a few dozen terms that are as large as the point
@@ -102,7 +103,10 @@ def first_landing(p: int, ends: Ends, k: Contact) -> Tensor:
     N = torch.where(k.pushed[rows, :, None], ends.J[rows] / k.slope[rows][:, :, None], 0.0)
     gap = torch.where(k.pushed[rows], LAND * k.unit[rows][:, None], 0.0)
     gap[:, :p] = 0
-    return ends.y.index_copy(0, rows, inwards(ends.y[rows], N, gap, p))
+    y = ends.y[rows]
+    moved = inwards(y, N, gap, p)
+    wild = torch.linalg.vector_norm(moved - y, dim=1) > WILD * LAND * k.unit[rows]
+    return ends.y.index_copy(0, rows, torch.where(wild[:, None], y, moved))
 
 
 @dataclass

@@ -186,7 +186,7 @@ def solve_rows(
     if len(rest):
         work = Rows(px[rest], rows_of(pure.A, rest, 2), rows_of(pure.b, rest, 1), J[rest], pure.G)
         work.run()
-        own = Own(*(rows_of(t, rest, d) for t, d in ((A, 2), (b, 1), (pure.own, 1), (pure.size, 1))), fine, eps)
+        own = Own(A, b, pure.own, pure.size, fine, eps).of(rest)
         back_map = Restore(pure, rest)
         work.recentre(back_map)
         y, flat, worst = work.land(back_map, own, land)
@@ -222,8 +222,8 @@ class Own:
 
     def of(self, rows: Tensor) -> Own:
         """The same for some of the rows."""
-        parts = (rows_of(t, rows, d) for t, d in ((self.A, 2), (self.b, 1), (self.length, 1), (self.size, 1)))
-        return Own(*parts, self.fine, self.eps)
+        A, b = rows_of(self.A, rows, 2), rows_of(self.b, rows, 1)
+        return Own(A, b, rows_of(self.length, rows, 1), rows_of(self.size, rows, 1), self.fine, self.eps)
 
     def finish(self, y: Tensor) -> Tensor:
         """y rounded to the caller's dtype, and clamped to the bounds."""
