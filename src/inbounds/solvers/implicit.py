@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from ..kernels.vectors import pulled_in
+from .complementarity import complementary
 from .ends import Ends
 from .jets import Constraints, Jet
 from .landing import GOOD, Answer, landed
-from .newton import FLATTEST, STEPS, complementary, newton
+from .newton import FLATTEST, STEPS, newton
 from .pivoting import chosen
 from .quadratic import steps_to_nearest
 
@@ -54,7 +55,7 @@ def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = TRI
     c, J, _ = constraints.expand(y, rows, None)
     scale = J.norm(dim=2).clamp(min=FLATTEST)
     soft, here = y.new_full((len(y),), DAMPING), torch.arange(len(y), device=y.device)
-    eye = torch.eye(c.shape[1], dtype=y.dtype, device=y.device)
+    eye, held = torch.eye(c.shape[1], dtype=y.dtype, device=y.device), torch.zeros_like(c, dtype=torch.bool)
     for _ in range(steps):
         u, N = c / scale, J / scale[:, :, None]
         cost = measure(u, p)
@@ -64,9 +65,10 @@ def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = TRI
             left = (~done).nonzero()[:, 0]
             if not len(left):
                 return out
-            here, rows, y, c, J, scale, soft = chosen(left, here, rows, y, c, J, scale, soft)
+            here, rows, y, c, J, scale, soft, held = chosen(left, here, rows, y, c, J, scale, soft, held)
             u, N, cost = u[left], N[left], cost[left]
-        m = complementary(N @ N.mT + soft[:, None, None] * eye, u, p)
+        m = complementary(N @ N.mT + soft[:, None, None] * eye, u, p, held)
+        held = m > 0
         d = -(m[:, None] @ N)[:, 0]
         cap = STRIDE * (1 + y.norm(dim=1))
         d = d * (cap / d.norm(dim=1).clamp(min=TINY)).clamp(max=1.0)[:, None]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .complementarity import complementary
 from .ends import Ends
 from .jets import Constraints, lengths
 from .linear import apply
-from .newton import complementary
 from .noise import resolution
 from .solution import FLAT, NOT_CONVERGED, OK
 
@@ -90,7 +90,7 @@ def inwards(y: Tensor, N: Tensor, gap: Tensor, p: int) -> Tensor:
     if N.shape[1] == 1:
         return y - (gap if p else gap.clamp(min=0)) * N[:, 0] / (N[:, 0].square().sum(1, keepdim=True) + SOFT)
     G = N @ N.mT + SOFT * torch.eye(N.shape[1], dtype=y.dtype, device=y.device)
-    return y - apply(N.mT, complementary(G, gap, p))
+    return y - apply(N.mT, complementary(G, gap, p, gap > 0))
 
 
 def first_landing(p: int, ends: Ends, k: Contact) -> Tensor:

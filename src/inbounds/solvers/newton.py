@@ -12,18 +12,15 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from .complementarity import complementary
 from .ends import Ends
 from .jets import Constraints, Jet, lengths
 from .linear import apply, length
-from .pivoting import chosen
 
 STEPS = 40  # at most; a row leaves when it has converged
 ENOUGH = 1e-4  # part of the drop that the slope promises which a step must reach: Armijo's rule with its usual constant
 HALVINGS = 8  # of a step that does not help, before it counts as failed
 PROXIMAL = 1e-10  # weight of the distance to the last multipliers, raised a hundredfold where a step fails
-PATIENCE = 5  # turns of block pivoting without progress before single pivots; 3 to 10 in the literature, with little difference
-TURNS = 12  # pivots for every constraint, at most: degenerate problems need less than one, a cycle by rounding never ends
-SLACK = 1e-14  # of the largest entry: what rounding leaves of a slack that is 0
 LOWER = 0.9  # or the error of the conditions falls by this factor: near the end rounding hides the drop of the merit
 STUCK = 6  # steps refused in a row before a row gives up: by then the proximal weight is a million, and steps are nothing
 SOFTER = 100.0  # factor of the proximal weight where a step is refused
@@ -43,41 +40,6 @@ PIVOT_SHIFTED = 1e-4  # and, next to the root of its size, of one that was mende
 MENDS = ((4.0, 0.0), (64.0, 0.0), (4.0, 0.3), (4.0, 1.1))  # weights, in sizes of H, of J^T J and of I; 1.1 of it is always enough
 TINY = 1e-300  # keeps a quotient finite
 DONE = 1e-12  # error of the conditions, relative to |x| + |y| + 1, at which a row leaves; the last step was quadratic
-
-
-def complementary(G: Tensor, r: Tensor, p: int) -> Tensor:
-    """l with s = r - G l: s = 0 for the first p; l >= 0, s <= 0 and l s = 0 for the others. G (R, k, k) positive definite.
-
-    Block pivoting: all wrong indices change sides at once while that lowers their number, or did so a few turns ago; otherwise
-    the last wrong one alone, which is finite for positive definite G (Portugal, Judice and Vicente 1994). Finished rows leave.
-    """
-    k = r.shape[1]
-    number = torch.arange(k, device=r.device)
-    inner, eye = number >= p, torch.eye(k, dtype=r.dtype, device=r.device)
-    out, left = torch.zeros_like(r), None
-    active = ~inner | (r > 0)
-    best, patience = r.new_full((len(r),), k + 1), r.new_full((len(r),), PATIENCE)
-    for _ in range(TURNS * (k + 1)):
-        both = active[:, :, None] & active[:, None, :]
-        L = torch.linalg.cholesky_ex(torch.where(both, G, 0.0) + eye * (~active)[:, :, None])[0]
-        l = torch.cholesky_solve(torch.where(active, r, 0.0)[:, :, None], L)[:, :, 0]
-        s = r - apply(G, l)
-        wrong = inner & torch.where(active, l < 0, s > SLACK * r.abs().amax(1, keepdim=True) if k else s > 0)
-        l = torch.where(inner, l.clamp(min=0), l)
-        out = l if left is None else out.index_copy(0, left, l)
-        go_on = wrong.any(1).nonzero()[:, 0]
-        if not len(go_on):
-            break
-        if len(go_on) < len(r):
-            left = go_on if left is None else left[go_on]
-            G, r, wrong, active, best, patience = chosen(go_on, G, r, wrong, active, best, patience)
-        count = wrong.sum(1).to(best)
-        fewer = count < best
-        patience = torch.where(fewer, PATIENCE, patience - 1)
-        best = torch.where(fewer, count, best)
-        last = (wrong * (number + 1)).amax(1, keepdim=True) - 1
-        active = active ^ (wrong & ((patience >= 0)[:, None] | (number == last)))
-    return out
 
 
 def definite(H: Tensor, J: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,7 +96,7 @@ def first_multipliers(x: Tensor, y: Tensor, c: Tensor, J: Tensor, p: int) -> Ten
     touch = (c / scale > -near) | (torch.arange(c.shape[1], device=c.device) < p)
     r = torch.where(touch, (N @ (x - y)[:, :, None])[:, :, 0], -1.0)
     G = N @ N.mT + BLUR * torch.eye(c.shape[1], dtype=c.dtype, device=c.device)
-    l = complementary(G, r, p) / scale
+    l = complementary(G, r, p, touch) / scale
     return torch.where(torch.isfinite(l) & touch, l, 0.0)
 
 
@@ -231,7 +193,7 @@ def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
     d = -torch.cholesky_solve(g[:, :, None], L)[:, :, 0]
     V = torch.linalg.solve_triangular(L, N.mT, upper=False)
     G = V.mT @ V + w.soft[:, None, None] * torch.eye(k, dtype=u.dtype, device=u.device)
-    new = complementary(G, u + apply(N, d) + w.soft[:, None] * m, p)
+    new = complementary(G, u + apply(N, d) + w.soft[:, None] * m, p, held)
     d = d - torch.linalg.solve_triangular(L.mT, V @ new[:, :, None], upper=True)[:, :, 0]
     new = new + weight * (u + apply(N, d))
     new = torch.cat([new[:, :p], new[:, p:].clamp(min=0)], 1)
