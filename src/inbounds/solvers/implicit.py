@@ -31,6 +31,8 @@ DAMPED = (0.2, 8.0)  # its factors after a step that helps, and after one that d
 UNDAMPED = 1e-10  # its least value: below it normals that agree make the system singular
 HOPELESS = 1e6  # its largest: steps are then a millionth of what is needed
 ON_SET = 1e-18  # squared violation, next to 1 + |y|^2, at which a point is feasible: that of the 1e-9 of GOOD
+WINDOW = 10  # of these steps in which the squared violation must fall
+FALL = 0.9  # by this factor: a tenth of a step that arrives does more, and what is slower ends where the set is nearest to empty
 STRIDE = 0.5  # the longest of these steps, in sizes of the point
 KICKS = (
     1e-2,
@@ -56,17 +58,20 @@ def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = TRI
     scale = J.norm(dim=2).clamp(min=FLATTEST)
     soft, here = y.new_full((len(y),), DAMPING), torch.arange(len(y), device=y.device)
     eye, held = torch.eye(c.shape[1], dtype=y.dtype, device=y.device), torch.zeros_like(c, dtype=torch.bool)
-    for _ in range(steps):
+    before = y.new_full((len(y),), math.inf)
+    for turn in range(steps):
         u, N = c / scale, J / scale[:, :, None]
         cost = measure(u, p)
         done = ~(cost > ON_SET * (1 + y.square().sum(1))) | (soft > HOPELESS)
+        if turn % WINDOW == 0:
+            done, before = done | (cost > FALL * before), cost
         if bool(done.any()):
             out[here[done]] = y[done]
             left = (~done).nonzero()[:, 0]
             if not len(left):
                 return out
-            here, rows, y, c, J, scale, soft, held = chosen(left, here, rows, y, c, J, scale, soft, held)
-            u, N, cost = u[left], N[left], cost[left]
+            here, rows, y, c, J, scale, soft = chosen(left, here, rows, y, c, J, scale, soft)
+            u, N, cost, held, before = chosen(left, u, N, cost, held, before)
         m = complementary(N @ N.mT + soft[:, None, None] * eye, u, p, held)
         held = m > 0
         d = -(m[:, None] @ N)[:, 0]
