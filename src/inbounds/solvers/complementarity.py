@@ -15,6 +15,7 @@ from .pivoting import chosen
 
 MANY = 16  # inequalities up to which block pivoting is as fast on random problems of 6 and 30 unknowns
 ADDED = 8  # inequalities that join a working set at a time; 1 takes up to three times as long for 30 buses, 16 no less
+SEEN = 16  # inequalities that a problem takes in view at a time
 PATIENCE = 5  # turns of block pivoting without progress before single pivots; 3 to 10 in the literature, with little difference
 TURNS = 12  # pivots for every constraint, at most: degenerate problems need less than one, a cycle by rounding never ends
 SLACK = 1e-14  # of the largest entry: what rounding leaves of a slack that is 0
@@ -34,6 +35,45 @@ def complementary(G: Tensor, r: Tensor, p: int, start: Tensor | None = None) -> 
         l, sound = without_equations(G, r, p, start)
     bad = (~sound).nonzero()[:, 0]
     return l.index_copy(0, bad, pivots(G[bad], r[bad], p)) if len(bad) else l
+
+
+def multipliers(V: Tensor, r: Tensor, soft: Tensor, p: int, start: Tensor) -> Tensor:
+    """`complementary` of G = V V^T + soft I, for V (R, k, n) and soft (R,), of which nothing is made for constraints with room.
+
+    The least problem has the constraints that are expected to hold, and those with most of r; what its solution violates joins.
+    """
+    R, k = r.shape
+    if k - p <= MANY or not R:
+        return complementary(V @ V.mT + soft[:, None, None] * torch.eye(k, dtype=V.dtype, device=V.device), r, p, start)
+    out, rows = torch.zeros_like(r), torch.arange(R, device=r.device)
+    inner = torch.arange(k, device=r.device) >= p
+    seen, over = start | ~inner, torch.where(start | ~inner, -torch.inf, r)
+    slack = SLACK * r.abs().amax(1, keepdim=True)
+    for turn in range(k):
+        most, which = over.topk(min(SEEN, k - p), 1)
+        joins = (most > 0) | (turn == 0)
+        if turn:
+            left = joins.any(1).nonzero()[:, 0]
+            if not len(left):
+                break
+            rows, V, r, soft, start, slack, seen, which, joins = chosen(left, rows, V, r, soft, start, slack, seen, which, joins)
+        seen = seen.scatter(1, which, seen.gather(1, which) | joins)
+        l = of_these(V, r, soft, p, start, seen)
+        out[rows], start = l, l > 0
+        over = torch.where(seen, -torch.inf, r - apply(V, apply(V.mT, l)) - slack)
+    return out
+
+
+def of_these(V: Tensor, r: Tensor, soft: Tensor, p: int, start: Tensor, seen: Tensor) -> Tensor:
+    """`multipliers` with 0 for the constraints that are not seen; the first p always are."""
+    width = int(seen.sum(1).max())
+    absent, order = (~seen).to(torch.int8).sort(dim=1, stable=True)
+    absent, order = absent[:, :width].bool(), order[:, :width]
+    N = torch.where(absent[:, :, None], 0.0, V.gather(1, order[:, :, None].expand(-1, -1, V.shape[2])))
+    G = N @ N.mT
+    G.diagonal(dim1=1, dim2=2).add_(soft[:, None])
+    l = complementary(G, torch.where(absent, -1.0, r.gather(1, order)), p, start.gather(1, order) & ~absent)
+    return torch.zeros_like(r).scatter(1, order, torch.where(absent, 0.0, l))
 
 
 def without_equations(G: Tensor, r: Tensor, p: int, start: Tensor | None) -> tuple[Tensor, Tensor]:

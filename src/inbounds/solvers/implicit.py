@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.vectors import pulled_in
-from .complementarity import complementary
+from .complementarity import multipliers
 from .ends import Ends
 from .jets import Constraints, Jet
 from .landing import GOOD, Answer, landed
@@ -57,7 +57,7 @@ def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = TRI
     c, J, _ = constraints.expand(y, rows, None)
     scale = J.norm(dim=2).clamp(min=FLATTEST)
     soft, here = y.new_full((len(y),), DAMPING), torch.arange(len(y), device=y.device)
-    eye, held = torch.eye(c.shape[1], dtype=y.dtype, device=y.device), torch.zeros_like(c, dtype=torch.bool)
+    held = torch.zeros_like(c, dtype=torch.bool)
     before = y.new_full((len(y),), math.inf)
     for turn in range(steps):
         u, N = c / scale, J / scale[:, :, None]
@@ -72,7 +72,7 @@ def feasible(y: Tensor, constraints: Constraints, rows: Tensor, steps: int = TRI
                 return out
             here, rows, y, c, J, scale, soft = chosen(left, here, rows, y, c, J, scale, soft)
             u, N, cost, held, before = chosen(left, u, N, cost, held, before)
-        m = complementary(N @ N.mT + soft[:, None, None] * eye, u, p, held)
+        m = multipliers(N, u, soft, p, held)
         held = m > 0
         d = -(m[:, None] @ N)[:, 0]
         cap = STRIDE * (1 + y.norm(dim=1))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from .complementarity import complementary
+from .complementarity import multipliers
 from .ends import Ends
 from .jets import Constraints, Jet, lengths
 from .linear import apply, length
@@ -95,8 +95,7 @@ def first_multipliers(x: Tensor, y: Tensor, c: Tensor, J: Tensor, p: int) -> Ten
     near = TOUCH * (1 + y.norm(dim=1, keepdim=True))
     touch = (c / scale > -near) | (torch.arange(c.shape[1], device=c.device) < p)
     r = torch.where(touch, (N @ (x - y)[:, :, None])[:, :, 0], -1.0)
-    G = N @ N.mT + BLUR * torch.eye(c.shape[1], dtype=c.dtype, device=c.device)
-    l = complementary(G, r, p, touch) / scale
+    l = multipliers(N, r, r.new_full((len(r),), BLUR), p, touch) / scale
     return torch.where(torch.isfinite(l) & touch, l, 0.0)
 
 
@@ -184,7 +183,7 @@ def longest(w: Walk, u: Tensor, p: int) -> Tensor:
 
 def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
     """The step d (R, n), capped, and the new multipliers (R, k), in units of `scale`."""
-    n, k = w.x.shape[1], w.c.shape[1]
+    n = w.x.shape[1]
     u, N, m = w.c / w.scale, w.J / w.scale[:, :, None], w.l * w.scale
     held = torch.cat([torch.ones_like(u[:, :p], dtype=torch.bool), m[:, p:] > 0], 1)
     L, stiff = definite(torch.eye(n, dtype=u.dtype, device=u.device) + w.H, N, held)
@@ -192,8 +191,7 @@ def direction(w: Walk, p: int) -> tuple[Tensor, Tensor]:
     g = w.y - w.x + apply(N.mT, weight * u)
     d = -torch.cholesky_solve(g[:, :, None], L)[:, :, 0]
     V = torch.linalg.solve_triangular(L, N.mT, upper=False)
-    G = V.mT @ V + w.soft[:, None, None] * torch.eye(k, dtype=u.dtype, device=u.device)
-    new = complementary(G, u + apply(N, d) + w.soft[:, None] * m, p, held)
+    new = multipliers(V.mT, u + apply(N, d) + w.soft[:, None] * m, w.soft, p, held)
     d = d - torch.linalg.solve_triangular(L.mT, V @ new[:, :, None], upper=True)[:, :, 0]
     new = new + weight * (u + apply(N, d))
     new = torch.cat([new[:, :p], new[:, p:].clamp(min=0)], 1)
