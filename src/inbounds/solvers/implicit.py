@@ -32,7 +32,7 @@ UNDAMPED = 1e-10  # its least value: below it normals that agree make the system
 HOPELESS = 1e6  # its largest: steps are then a millionth of what is needed
 ON_SET = 1e-18  # squared violation, next to 1 + |y|^2, at which a point is feasible: that of the 1e-9 of GOOD
 WINDOW = 10  # of these steps in which the squared violation must fall
-FALL = 0.9  # by this factor: a tenth of a step that arrives does more, and what is slower ends where the set is nearest to empty
+FALL = 0.5  # by this factor: a tenth of a step that arrives does more, and what is slower ends where the set is nearest to empty
 STRIDE = 0.5  # the longest of these steps, in sizes of the point
 KICKS = (
     1e-2,
