@@ -9,6 +9,7 @@ from torch import nn
 
 import inbounds as ib
 from inbounds.solvers import NOT_CONVERGED, OK
+from inbounds.solvers.complementarity import complementary, multipliers
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -257,3 +258,24 @@ def test_the_ellipsoid_is_exact_and_differentiable():
     assert torch.autograd.gradgradcheck(lambda x, a, c: ib.Ellipsoid(a, c).project(x), (x, a, c))
     ib.check_set(ib.Ellipsoid([1.0, 2, 3], center=[0.1, 0, 0]))
     assert math.isinf(ib.Ellipsoid([1.0, 2]).reach)
+
+
+@pytest.mark.parametrize("p", [0, 5])
+@pytest.mark.parametrize("k, n", [(18, 30), (40, 6), (90, 12)])
+def test_multipliers_of_many_constraints_are_complementary(k, n, p):
+    """By working sets with and without a first guess, of all constraints or of those in view; some normals are there twice."""
+    V = nn.functional.normalize(draw(7, k, n, seed=k + p), dim=2)
+    V[:, -4:] = V[:, -8:-4]
+    away, soft = draw(7, n, seed=1), torch.full((7,), 1e-8, dtype=torch.float64)
+    room = torch.where(torch.arange(k) < p, 0.0, draw(7, k, seed=2).abs())
+    r = (V @ away[:, :, None])[:, :, 0] - room  # a step by -away meets all constraints
+    r[:, -4:] = r[:, -8:-4]
+    G = V @ V.mT + 1e-8 * torch.eye(k, dtype=torch.float64)
+    held = draw(7, k, seed=3) > 1
+    found = [complementary(G, r, p), complementary(G, r, p, held), multipliers(V, r, soft, p, held)]
+    for l in found:
+        s = r - (G @ l[:, :, None])[:, :, 0]
+        assert not p or s[:, :p].abs().max() < 1e-9
+        assert l[:, p:].min() >= 0 and s[:, p:].max() < 1e-9 and (l * s)[:, p:].abs().max() < 1e-9
+        torch.testing.assert_close(V.mT @ l[:, :, None], V.mT @ found[0][:, :, None], atol=1e-7, rtol=1e-7)
+    assert not len(complementary(G[:0], r[:0], p)) and not len(multipliers(V[:0], r[:0], soft[:0], p, held[:0]))
