@@ -264,6 +264,7 @@ def test_the_picture_shows_the_floors():
 # functions that look at values wherever these are, and the words of the page that say so
 WAITING = {
     "_validate|_constant|_require|__init__|_check|got|joined|functions": "constructors of sets",
+    "_try_out|_jumps": "`Implicit` tries its functions out",
     "require_finite": "at their entry",
     "_disjoint": "learnable obstacles",
     "_project|_complaint|nearest_on_planes": "a solver projects on",
