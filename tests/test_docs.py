@@ -43,6 +43,20 @@ def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_no_words_are_taken_for_a_tag(page):
+    """A browser shows nothing of <v, y - x>; &lt;v, y - x&gt; is shown."""
+    text = re.sub(r"`[^`]*`|<!--.*?-->", "", FENCE.sub("", (ROOT / page).read_text()), flags=re.S)
+    assert re.findall(r"<[a-zA-Z/][^<>]*>", text) == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "README.md"])
+def test_code_fits_the_column_of_the_site(page):
+    """Longer lines scroll sideways in a window of 1,280 pixels."""
+    code = "".join(code for _, code in FENCE.findall((ROOT / page).read_text()))
+    assert [line for line in code.splitlines() if len(line) > 92] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file(page):
     text = FENCE.sub("", (ROOT / page).read_text())
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):

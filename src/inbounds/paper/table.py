@@ -101,7 +101,7 @@ def cell_of(r: dict, seconds: float, other: bool, fingerprint: str) -> Cell:
         parameters=r["parameters"],
         split=r["split"],
         rows=r["rows"],
-        seconds=round(seconds, 1),
+        seconds=float(f"{seconds:.3g}"),  # of a short run, too, something is left
         mse_by_seed=r["mse"],
         published_mse=published[0],
         published_distance=published[1],

@@ -148,12 +148,11 @@ class Implicit(SolvedSet):
             with torch.enable_grad():
                 p = (scale * point).requires_grad_()
                 value = self._call(f, p, context)
-                weight = torch.linspace(1, 2, value.numel(), dtype=value.dtype).reshape(
-                    value.shape
-                )  # gradients may cancel in a sum
-                slope: Tensor | None = torch.autograd.grad((weight * value).sum(), p, allow_unused=True)[0]
+                weight = torch.linspace(1, 2, value.numel(), dtype=value.dtype)  # gradients may cancel in a plain sum
+                total = (weight * value.reshape(-1)).sum()
+                slope = torch.autograd.grad(total, p, allow_unused=True, materialize_grads=True)[0]
             values.append(value.detach())
-            slopes.append(slope is not None and bool(slope.any()))
+            slopes.append(bool(slope.any()))
         return not any(slopes) and not all(torch.equal(v, values[0]) for v in values)
 
     def _given(self, context: Tensor) -> Implicit:

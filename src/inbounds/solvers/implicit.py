@@ -31,10 +31,8 @@ DAMPED = (0.2, 8.0)  # its factors after a step that helps, and after one that d
 UNDAMPED = 1e-10  # its least value: below it normals that agree make the system singular
 HOPELESS = 1e6  # its largest: steps are then a millionth of what is needed
 ON_SET = 1e-18  # squared violation, next to 1 + |y|^2, at which a point is feasible: that of the 1e-9 of GOOD
-WINDOW = 10  # of these steps in which the squared violation must fall; tuned, like the next one, on 30 loads of 30 buses and 256 far arms:
-FALL = (
-    0.5  # by this factor; 0.9 saves next to nothing, and both keep the same rows ok. Slower rows creep to where the set is empty
-)
+WINDOW = 10  # of these steps in which the squared violation must fall
+FALL = 0.5  # by this factor; slower rows creep to where the set is empty; 0.9 saved next to nothing on 30 loads of 30 buses
 STRIDE = 0.5  # the longest of these steps, in sizes of the point
 KICKS = (
     1e-2,
