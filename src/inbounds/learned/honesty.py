@@ -11,6 +11,7 @@ from . import rules
 from .base import LearnedSet
 from .describe import text
 from .graphs import LOCAL, kd_tree, spread
+from .pieces import pieces
 from .samples import SPARED, STRAY, Cloud, Samples
 from .trial import Trial
 
@@ -31,7 +32,8 @@ def examine(M: LearnedSet, data: Samples, trial: Trial | None, cloud: Cloud, gen
     info["landings"] = landings(M, data, generator)
     info["close_calls"] = close_calls(trial) if trial else []
     info["notes"], info["dropped"] = dropped(data, cloud)
-    info["doubts"] = [*data.doubts, *(doubts(M, data, trial) if trial else [])]
+    apart = pieces(cloud.x)
+    info["doubts"] = [*([str(apart)] if apart else []), *data.doubts, *(doubts(M, data, trial) if trial else [])]
     info["text"] = text(info)
 
 
