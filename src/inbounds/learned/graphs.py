@@ -83,17 +83,18 @@ LOCAL = 10  # neighbours: their distance is the local spacing
 WIDE = 8 * LOCAL  # neighbours around a hole
 
 
-def missing(points: Tensor, samples: Tensor) -> Tensor:
+def missing(points: Tensor, samples: Tensor, crowds: bool = False) -> Tensor:
     """How many samples the empty ball around each point should have held, by the density around it.
 
     Of N uniform samples a ball that holds a share q of the volume is empty with probability e^(-N q), and there are about 1 / q
     such balls. The density is that around the nearest sample, and half a ball counts: at the rim of a region the other half is
-    empty anyway. Where samples lie all around the point, `surrounded`, which asks more of them, tells more.
+    empty anyway. Where samples lie all around the point, `surrounded`, which asks more of them, tells more; not where they crowd
+    on a piece of lower dimension.
     """
     away, nearest = (torch.from_numpy(t) for t in kd_tree(samples).query(points.numpy()))
     usual = neighbours(samples, min(LOCAL + 1, len(samples)))[1][:, -1]
     by_one = 0.5 * LOCAL * (away / usual[nearest].clamp(min=1e-300)) ** samples.shape[1]
-    return by_one if len(samples) < 4 * LOCAL else by_one.maximum(surrounded(points, samples))
+    return by_one if crowds or len(samples) < 4 * LOCAL else by_one.maximum(surrounded(points, samples))
 
 
 def surrounded(points: Tensor, samples: Tensor) -> Tensor:
