@@ -268,7 +268,7 @@ def test_points_far_from_all_samples_leave_the_charts():
     M = ib.fit(s, method="algebraic").train()
     x = (torus(2000, seed=1) + 0.02 * normal(2000, 3)).requires_grad_()
     y = M.project(x)
-    far = M._p.values(M._lower(y.detach())).abs()[:, 0]
+    far = M.p.values(M._lower(y.detach())).abs()[:, 0]
     assert float(far.max()) < 0.02
 
 

@@ -10,11 +10,13 @@ from torch.nn.functional import normalize
 
 import inbounds as ib
 from inbounds.learned.base import write
+from inbounds.learned.graphs import missing
 from inbounds.learned.honesty import rank
 from inbounds.learned.local import Local
 from inbounds.learned.outliers import crowded, not_isolated
+from inbounds.learned.pieces import pieces
 from inbounds.learned.plans import STORED, Plan, build
-from inbounds.learned.rules import thins_out
+from inbounds.learned.rules import is_hole, thins_out
 from inbounds.learned.samples import gather, prepare
 
 G = torch.Generator
@@ -358,3 +360,80 @@ def test_calibration_bounds_the_distance_of_new_samples():
 def test_few_samples_give_no_bound():
     M, _ = fitted(circle(300))
     assert M.info["calibration"] is None and "no bound" in M.info["text"]
+
+
+# --- pieces of different dimension -------------------------------------------------------------------------------
+def ball(n, d, seed=0):
+    return normalize(normal(n, d, seed=seed), dim=1) * uniform(n, 1, seed=seed + 1) ** (1 / d)
+
+
+def union(name):
+    """Samples, in random order, of sets of different dimension."""
+    east = torch.tensor([3.0, 0.0, 0.0], dtype=torch.float64)
+    flat = torch.nn.functional.pad(circle(200), (0, 1))
+    line = torch.zeros(250, 3, dtype=torch.float64)
+    line[:, 2] = 4 * uniform(250) - 2
+    cap = normalize(normal(800, 3, seed=1), dim=1)
+    parts = {
+        "a sphere with a line through it": [normalize(normal(450, 3), dim=1), line],
+        "a disk and a circle": [ball(200, 2), 0.7 * circle(200) + east[:2]],
+        "two circles and a cap": [flat, flat + east, cap[cap[:, 2] > 0.5][:200] + 2 * east.roll(1)],
+        "a ball and a sphere": [ball(800, 3), normalize(normal(800, 3, seed=2), dim=1) + east],
+    }[name]
+    x = torch.cat(parts)
+    return x[torch.randperm(len(x), generator=G().manual_seed(0))]
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("a sphere with a line through it", 1, 2),
+        ("a disk and a circle", 1, 2),
+        ("two circles and a cap", 1, 2),
+        ("a ball and a sphere", 2, 3),
+    ],
+)
+def test_pieces_of_different_dimension_are_seen(name, low, high):
+    found = pieces(union(name))
+    assert found is not None and (round(found.low), round(found.high)) == (low, high)
+
+
+def test_a_disk_and_a_circle_are_to_be_fitted_apart():
+    said = fitted(union("a disk and a circle"), "hull")[1]
+    assert "pieces of different dimension: about 50% of them of dimension 1, the others of dimension 2" in said
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.03])
+def test_sets_of_one_dimension_are_no_pieces(sigma):
+    uneven = circle(3000)[torch.multinomial((3 * circle(3000)[:, 0]).exp(), 600, generator=G().manual_seed(0))]
+    sets = [circle(600), trefoil(600), normalize(normal(600, 3), dim=1), ell(600), ball(600, 3), uneven, ball(600, 2)]
+    for x in [*sets, with_values(600, (1, 1, 0)).flatten(1)]:
+        assert pieces(x + sigma * normal(*x.shape, seed=9)) is None
+
+
+# --- holes -------------------------------------------------------------------------------------------------------
+def workspace(n, hole, seed):
+    """Uniform in the ring that a planar arm reaches."""
+    x = ball(2 * n, 2, seed=seed)
+    return x[x.norm(dim=1) > hole][:n]
+
+
+def test_a_hole_of_a_fifth_of_the_radius_is_emptier_than_chance():
+    """500 samples: 21 should lie in the hole. Half of the density at its rim would say 5."""
+    middle = 0.1 * ball(100, 2, seed=99)
+    for seed in range(10):
+        assert is_hole(float(missing(middle, workspace(500, 0.2, seed)).max()), 500)
+
+
+def test_chance_opens_no_hole():
+    anywhere = 2 * uniform(4000, 2, seed=3) - 1
+    for seed in range(10):
+        inside = anywhere[anywhere.norm(dim=1) < 1]
+        assert not is_hole(float(missing(inside, ball(500, 2, seed=20 + seed)).max()), 500)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("n", "seed"), [(500, 0), (500, 1), (1000, 0), (1000, 1)])
+def test_the_hole_of_a_workspace_is_found_or_doubted(n, seed):
+    M, said = fitted(workspace(n, 0.2, seed))
+    assert float(M.distance(torch.zeros(1, 2, dtype=torch.float64))) > 0.15 or "hole" in said

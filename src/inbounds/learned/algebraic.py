@@ -60,14 +60,14 @@ class Algebraic(LearnedSet):
         for name, t in zip(self.NAMES, (center, frame, scale, samples, C, tau, W, F), strict=True):
             self._constant(name, t.contiguous())
         n = frame.shape[1]
-        self._p = Polynomials(self.C, Monomials(n, degree), self.scale)
-        self._f = Polynomials(self.F, Monomials(n, inner), self.scale)
+        self.p = Polynomials(self.C, Monomials(n, degree), self.scale)
+        self.f = Polynomials(self.F, Monomials(n, inner), self.scale)
         self.n, self.codim = n, W.shape[1]
-        self._near = Near(self._p, self._f, self.tau, self.W, self.samples)
+        self._near = Near(self.p, self.f, self.tau, self.W, self.samples)
         self._walk, self._charts = Newton(self._near), self._near.charts
         self._search = Nearest(self._charts.fixed(self.samples))
         self._map = symmetric_method(self._solve, self._derivative)
-        self._quadric = Quadric.of(self._p, self._f, self.codim)
+        self._quadric = Quadric.of(self.p, self.f, self.codim)
 
     def __deepcopy__(self, memo):
         return copied({k: t.clone() for k, t in self.tensors().items()}, self.spec(), self._rest())
@@ -135,7 +135,7 @@ class Algebraic(LearnedSet):
     def satisfies(self, z: Tensor) -> Tensor:
         """(rows,): where the inequality holds; equations are not asked."""
         y = self._lower(z)
-        return self._near.excess(y) <= 0 if len(self._f) else torch.ones_like(y[:, 0], dtype=torch.bool)
+        return self._near.excess(y) <= 0 if len(self.f) else torch.ones_like(y[:, 0], dtype=torch.bool)
 
     def settled(self, w: Tensor) -> Tensor:
         """The starting samples w, moved on to the equations."""
@@ -150,7 +150,7 @@ class Algebraic(LearnedSet):
         """(rows, n + 2) -> (rows, n + 2); the last column tells which rows were left on their charts."""
         x, i, eps = self._unlabelled(labelled)
         y, left = (x, torch.zeros_like(i, dtype=torch.bool)) if not self.codim else self._to_equations(x, i, eps)
-        if len(self._f):
+        if len(self.f):
             outside = self._near.excess(y) > 0
             left = left & ~outside
             if not eager():
@@ -180,7 +180,7 @@ class Algebraic(LearnedSet):
 
     def _active(self, x: Tensor, y: Tensor) -> Tensor | None:
         """1 where y lies on the boundary and was put there (x lies beyond)."""
-        if not len(self._f):
+        if not len(self.f):
             return None
         moved = length(x - y) > 1e-12
         return ((self._near.excess(y) > -1e-9) & (moved if not self.codim else torch.ones_like(moved))).to(y.dtype)
@@ -223,7 +223,7 @@ class Algebraic(LearnedSet):
         y, u = self._lower(z), v @ self.frame
         W = self._near.combinations(y.detach()) if eager() else self.W[self._nearest(y.detach())]
         free = Gram(self._near.equations(y, W, None)[1]).split(u)[0]
-        if len(self._f):
+        if len(self.f):
             _, A = self._near.equations(y, W, torch.ones_like(y[:, 0]))
             skin = 1e4 * torch.finfo(x.dtype).eps
             outward = (self._near.excess(y) >= -skin) & ((A[:, -1] * free).sum(1) > 0)
@@ -235,12 +235,12 @@ class Algebraic(LearnedSet):
         """The frame is orthonormal, the equations are steep and hold at the samples, and so does the inequality."""
         check_frame(self.frame)
         w = self.samples[:500]
-        if len(self._p):
-            steep = self._p.jacobian(w).square().sum((1, 2)).mean() / len(self._p)
-            off = (self._p.values(w).abs() / (10 * self.tau).clamp(min=1e-5)).square().mean(1).median()
+        if len(self.p):
+            steep = self.p.jacobian(w).square().sum((1, 2)).mean() / len(self.p)
+            off = (self.p.values(w).abs() / (10 * self.tau).clamp(min=1e-5)).square().mean(1).median()
             if not 0.1 < float(steep) < 10 or float(off) > 1:
                 raise ValueError("its equations do not hold at its own samples")
-        if len(self._f) and float(self._near.excess(w).max()) > 1e-4:
+        if len(self.f) and float(self._near.excess(w).max()) > 1e-4:
             raise ValueError("its inequality does not hold at its own samples")
 
     # --- to disk and back --------------------------------------------------------------------------------
@@ -262,8 +262,8 @@ class Algebraic(LearnedSet):
 
     def extra_repr(self):
         shape = self.shape[0] if len(self.shape) == 1 else self.shape
-        parts = [f"{len(self._p)} equations of degree {self.degree}"] if len(self._p) else []
-        parts += [f"an inequality of degree {2 * self.inside_degree}"] if len(self._f) else []
+        parts = [f"{len(self.p)} equations of degree {self.degree}"] if len(self.p) else []
+        parts += [f"an inequality of degree {2 * self.inside_degree}"] if len(self.f) else []
         return f"{shape}, {' and '.join(parts) or 'affine'}, dim={self.dim}"
 
 

@@ -135,7 +135,7 @@ def equations(M: Algebraic) -> list[str]:
     """If they are few and short."""
     if not 0 < len(M.C) <= 3 or M.degree > 6:
         return []
-    return [f"{p} = 0" for p in _readable(M, M._p.values, M.degree)]
+    return [f"{p} = 0" for p in _readable(M, M.p.values, M.degree)]
 
 
 def affine(data: Samples) -> list[str]:
@@ -153,7 +153,7 @@ def inequality(M: Algebraic) -> str:
     """If it is a ball or an ellipsoid."""
     if M.inside_degree != 1:
         return ""
-    return "".join(f"{p} <= 0" for p in _readable(M, lambda w: M._f.values(w).square().sum(1, keepdim=True) - 1, 2))
+    return "".join(f"{p} <= 0" for p in _readable(M, lambda w: M.f.values(w).square().sum(1, keepdim=True) - 1, 2))
 
 
 def _readable(M: Algebraic, values: Callable[[Tensor], Tensor], degree: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -79,15 +80,39 @@ def neighbours(samples: Tensor, k: int) -> tuple[Tensor, Tensor]:
 LOCAL = 10  # neighbours: their distance is the local spacing
 
 
-def missing(points: Tensor, samples: Tensor) -> Tensor:
-    """How many samples the empty ball around each point should have held, by the density around the nearest sample.
+WIDE = 8 * LOCAL  # neighbours around a hole
+
+
+def missing(points: Tensor, samples: Tensor, crowds: bool = False) -> Tensor:
+    """How many samples the empty ball around each point should have held, by the density around it.
 
     Of N uniform samples a ball that holds a share q of the volume is empty with probability e^(-N q), and there are about 1 / q
-    such balls. Half a ball counts: at the rim of a region the other half is empty anyway.
+    such balls. The density is that around the nearest sample, and half a ball counts: at the rim of a region the other half is
+    empty anyway. Where samples lie all around the point, `surrounded`, which asks more of them, tells more; not where they crowd
+    on a piece of lower dimension.
     """
     away, nearest = (torch.from_numpy(t) for t in kd_tree(samples).query(points.numpy()))
     usual = neighbours(samples, min(LOCAL + 1, len(samples)))[1][:, -1]
-    return 0.5 * LOCAL * (away / usual[nearest].clamp(min=1e-300)) ** samples.shape[1]
+    by_one = 0.5 * LOCAL * (away / usual[nearest].clamp(min=1e-300)) ** samples.shape[1]
+    return by_one if crowds or len(samples) < 4 * LOCAL else by_one.maximum(surrounded(points, samples))
+
+
+def surrounded(points: Tensor, samples: Tensor) -> Tensor:
+    """The same by the K samples nearest to each point, and 0 where these do not lie all around it.
+
+    With r the distance of the nearest and R that of the K-th of them, the K - 1 nearer ones are uniform in the ball of radius R,
+    and the one of radius r is empty with probability (1 - (r / R)^d)^(K - 1) = e^-t. The point was sought: among all balls that
+    touch d + 1 samples, t is a Gamma(d) variable, which exceeds t with probability e^-t (1 + t + .. + t^(d-1) / (d-1)!).
+    All around: the mean of the unit vectors to these samples is shorter than half of what a half-space would give.
+    """
+    k, d = min(WIDE, len(samples) // 4), samples.shape[1]
+    far, which = (torch.from_numpy(t) for t in kd_tree(samples).query(points.numpy(), k))
+    t = -(k - 1) * torch.log1p(-((far[:, 0] / far[:, -1].clamp(min=1e-300)).clamp(max=1 - 1e-12) ** d))
+    held = t - sum(t**j / math.factorial(j) for j in range(d)).log()
+    ways = samples[which] - points[:, None]
+    off = norm((ways / norm(ways).clamp(min=1e-300)[..., None]).mean(1))
+    half = math.gamma(d / 2) / (math.sqrt(math.pi) * math.gamma((d + 1) / 2))
+    return torch.where(off < half / 2, held, 0.0)
 
 
 def off_graphs(samples: Tensor, near: Tensor, dim: int) -> Tensor:

@@ -11,6 +11,7 @@ from . import rules
 from .base import LearnedSet
 from .describe import text
 from .graphs import LOCAL, kd_tree, spread
+from .pieces import pieces
 from .samples import SPARED, STRAY, Cloud, Samples
 from .trial import Trial
 
@@ -31,7 +32,8 @@ def examine(M: LearnedSet, data: Samples, trial: Trial | None, cloud: Cloud, gen
     info["landings"] = landings(M, data, generator)
     info["close_calls"] = close_calls(trial) if trial else []
     info["notes"], info["dropped"] = dropped(data, cloud)
-    info["doubts"] = [*data.doubts, *(doubts(M, data, trial) if trial else [])]
+    apart = None if trial and filled(M, data, trial) else pieces(cloud.x)
+    info["doubts"] = [*([str(apart)] if apart else []), *data.doubts, *(doubts(M, data, trial) if trial else [])]
     info["text"] = text(info)
 
 
@@ -243,6 +245,13 @@ def coarse(M: LearnedSet, data: Samples, trial: Trial) -> str:
         f"{len(data.w)} samples are too few to see holes and bays of a radius below {radius:.2g} (the set's size is "
         f"{data.unit:.2g}). Give more samples."
     )
+
+
+def filled(M: LearnedSet, data: Samples, trial: Trial) -> bool:
+    """Whether the set is a region without holes: pieces in it, as the crowded rim of a disk, belong to it."""
+    if not trial.chosen.region or trial.n > rules.LOW:
+        return False
+    return not rules.is_hole(trial.emptiest(M.leaves(trial.probes))[0], len(data.w))
 
 
 def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:

@@ -18,6 +18,7 @@ from .graphs import missing
 from .heat import Heat
 from .hull import Hull
 from .local import Local
+from .pieces import pieces
 from .plans import LEAST_SHARE, Plan, build, highest, ladder, regions
 from .polynomials import Monomials
 from .samples import Samples
@@ -99,7 +100,9 @@ class Trial:
         self.generator = generator
         u = 2 * torch.rand(PROBES, self.n, generator=generator, dtype=torch.float64) - 1
         self.probes = data.lift(1.1 * u * data.scale)
-        self.missing = missing(1.1 * u * data.scale, data.w) if self.n <= rules.LOW else torch.zeros(PROBES, dtype=torch.float64)
+        self.missing = torch.zeros(PROBES, dtype=torch.float64)
+        if self.n <= rules.LOW:
+            self.missing = missing(1.1 * u * data.scale, data.w, crowds=pieces(data.w) is not None)
         self.candidates: list[Candidate] = []
         self.chosen: Candidate
 
