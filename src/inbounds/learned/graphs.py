@@ -108,7 +108,7 @@ def surrounded(points: Tensor, samples: Tensor) -> Tensor:
     k, d = min(WIDE, len(samples) // 4), samples.shape[1]
     far, which = (torch.from_numpy(t) for t in kd_tree(samples).query(points.numpy(), k))
     t = -(k - 1) * torch.log1p(-((far[:, 0] / far[:, -1].clamp(min=1e-300)).clamp(max=1 - 1e-12) ** d))
-    held = t - sum(t**j / math.factorial(j) for j in range(d)).log()
+    held = t - torch.stack([t**j / math.factorial(j) for j in range(d)]).sum(0).log()
     ways = samples[which] - points[:, None]
     off = norm((ways / norm(ways).clamp(min=1e-300)[..., None]).mean(1))
     half = math.gamma(d / 2) / (math.sqrt(math.pi) * math.gamma((d + 1) / 2))
