@@ -35,12 +35,12 @@ class Curves(ABC):
         """sum_i l_i Hess_i of the same function: (R, n), (n, k), (R, count) -> (R, k, k)."""
 
 
-class Known(Constraints):
+class Known(Constraints, ABC):
     """Constraints that know their derivatives in closed form; autograd takes several times as long."""
 
+    @abstractmethod
     def derived(self, y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
         """Values (R, k), Jacobian (R, k, n), and the function l -> sum l_i Hess c_i, (R, k) -> (R, n, n)."""
-        raise NotImplementedError
 
     def expand(self, y: Tensor, rows: Tensor, l: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         c, J, curvature = self.derived(y, rows)
