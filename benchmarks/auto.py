@@ -19,6 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
+from scipy.spatial import cKDTree
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -46,9 +47,12 @@ def known(M: ib.ConstraintSet, support: str = "closure") -> Shape:
     return Shape(lambda n, g: M.sample(n, generator=g, dtype=torch.float64), M.project, support)
 
 
-def nearest(phi: Callable[[Tensor], Tensor], grid: Tensor, low: float, high: float) -> Callable[[Tensor], Tensor]:
-    """Nearest points of phi's image, parameters in [low, high]: from the nearest of the grid, the best of three damped steps."""
-    net, size = torch.vmap(phi)(grid), grid.shape[1]
+def nearest(phi: Callable[[Tensor], Tensor], grid: Tensor, low: Tensor, high: Tensor) -> Callable[[Tensor], Tensor]:
+    """Nearest points of phi's image, parameters in [low, high]: from the nearest of the grid, the best of three damped steps.
+
+    A parameter that goes around has no bounds: one that stops at its seam would leave the foot half a grid step away.
+    """
+    net, size = cKDTree(torch.vmap(phi)(grid).numpy()), grid.shape[1]
 
     def half_square(u: Tensor, x: Tensor) -> Tensor:
         return 0.5 * (x - phi(u)).square().sum()
@@ -57,7 +61,7 @@ def nearest(phi: Callable[[Tensor], Tensor], grid: Tensor, low: float, high: flo
     hessian, jacobian = torch.vmap(torch.func.hessian(half_square)), torch.vmap(torch.func.jacfwd(phi))
 
     def exact(x: Tensor) -> Tensor:
-        u = torch.cat([grid[torch.cdist(part, net).argmin(1)] for part in x.split(50)])
+        u = grid[torch.from_numpy(net.query(x.numpy())[1])]
         eye = torch.eye(size, dtype=torch.float64)
         for _ in range(30):
             g, J = gradient(u, x)[:, :, None], jacobian(u)
@@ -66,7 +70,10 @@ def nearest(phi: Callable[[Tensor], Tensor], grid: Tensor, low: float, high: flo
             newton, plain = (torch.linalg.solve_ex(H + damp, g)[0][:, :, 0] for H in (hessian(u, x), gauss))
             tries = torch.stack([u, *((u - step).clamp(low, high) for step in (newton, plain, 0.3 * plain))])
             values = torch.stack([value(t, x) for t in tries]).nan_to_num(nan=math.inf)
-            u = tries[values.argmin(0), torch.arange(len(u))]
+            best, old = values.argmin(0), u
+            u = tries[best, torch.arange(len(u))]
+            if float((u - old).abs().max()) <= 1e-12:
+                break
         return torch.vmap(phi)(u)
 
     return exact
@@ -83,15 +90,17 @@ def globe(phi: Callable[[Tensor], Tensor]) -> Shape:
 
     return Shape(
         lambda n, g: torch.vmap(of_vector)(torch.randn(n, 3, generator=g, dtype=torch.float64)),
-        nearest(of_vector, grid, -math.inf, math.inf),
+        nearest(of_vector, grid, torch.tensor(-math.inf), torch.tensor(math.inf)),
     )
 
 
-def patch(phi: Callable[[Tensor], Tensor], low: float, high: float, axes: int) -> Shape:
-    """phi of a cube."""
+def patch(phi: Callable[[Tensor], Tensor], low: float, high: float, axes: int, around: int = 0) -> Shape:
+    """phi of a cube, whose first parameters go around."""
     line = torch.linspace(low, high, 40_000 if axes == 1 else 300, dtype=torch.float64)
     grid = torch.cartesian_prod(*[line] * axes).reshape(-1, axes)
-    return Shape(lambda n, g: torch.vmap(phi)(low + (high - low) * uniform(n, axes, g)), nearest(phi, grid, low, high))
+    ends = torch.tensor([math.inf] * around + [1.0] * (axes - around), dtype=torch.float64)
+    exact = nearest(phi, grid, torch.where(ends > 1, -ends, low), torch.where(ends > 1, ends, high))
+    return Shape(lambda n, g: torch.vmap(phi)(low + (high - low) * uniform(n, axes, g)), exact)
 
 
 def deformed(p: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import multiprocessing as mp
 import subprocess
 from pathlib import Path
 
-from truth import Cell, alone, sets
+from truth import Cell, fingerprint, judge, sets, verdict
 
 from inbounds.learned import alpha, outliers, rules
 from inbounds.records import machine
@@ -53,7 +53,7 @@ def changed(name: str, factor: float) -> list[dict]:
             for module in (rules, outliers, alpha):
                 if hasattr(module, name):
                     setattr(module, name, new)
-        there.send([alone(c) for c in CELLS])
+        there.send([row | {"verdict": verdict(row)} for row in map(judge, CELLS)])
 
     process = mp.get_context("fork").Process(target=work)
     process.start()
@@ -84,7 +84,8 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     sets()
     kept = json.loads(out.read_text()) if out.is_file() else {}
-    stored = kept if kept.get("commit") == commit else {"commit": commit, "runs": {}}
+    code = fingerprint()
+    stored = kept if kept.get("code") == code else {"commit": commit, "code": code, "runs": {}}
     about = {"command": "python benchmarks/sweep_rules.py", "date": datetime.date.today().isoformat(), "machine": machine()}
     before = stored.get("before") or changed("", 1.0)
     stored |= {**about, "before": before}

@@ -6,13 +6,14 @@ regions the convex hull. A cell fails if the fit is three times worse than the b
 silently if the fit gave no warning. Every cell runs in a process of its own. Writes results/truth.json.
 
 `--quick` runs a subset in about ten minutes; without it the grid takes hours, and the same command goes on where it was stopped,
-if the commit is the same.
+as long as the code that fits is the same: every row holds its fingerprint.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import hashlib
 import json
 import math
 import multiprocessing as mp
@@ -20,8 +21,10 @@ import resource
 import subprocess
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import torch
@@ -66,8 +69,19 @@ class Cell:
 
 @cache
 def sets() -> dict[str, Truth]:
-    """Made once; forked processes share them."""
-    return make()
+    """Made once, and asked once, so that what they import is there; forked processes share all of it."""
+    known = make()
+    for truth in known.values():
+        truth.exact(truth.draw(2, torch.Generator().manual_seed(0)))
+    return known
+
+
+def fingerprint() -> str:
+    """Of the code whose answers are judged, and of the judge."""
+    package, here = Path(ib.__file__).parent, Path(__file__).parent
+    files = [f for part in ("learned", "kernels", "solvers") for f in sorted((package / part).rglob("*.py"))]
+    files += [here / "truth.py", here / "truth_sets.py", here / "auto.py"]
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 
 
 def disturbed(cell: Cell, truth: Truth, g: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -147,7 +161,9 @@ def found_outliers(M, x: Tensor, bad: Tensor, truth: Truth) -> dict:
     seen[torch.tensor(M.info["spared"], dtype=torch.long)] = False  # for calibration: the fit never looked at them
     good = x[~bad]
     spacing = torch.cdist(good[:500], good).topk(2, largest=False).values[:, 1].median()
-    far = bad & seen & ((truth.exact(x) - x).norm(dim=1) > spacing)
+    far = bad & seen
+    if bool(far.any()):
+        far[far.clone()] = (truth.exact(x[far]) - x[far]).norm(dim=1) > spacing
     found = float(dropped[far].double().mean()) if bool(far.any()) else None
     return {"outliers_found": found and round(found, 3), "true_dropped": round(float(dropped[~bad & seen].double().mean()), 4)}
 
@@ -162,31 +178,40 @@ def verdict(row: dict) -> str:
     return "right" if not wrong else "warned" if row["warnings"] else "silent"
 
 
-def alone(cell: Cell) -> dict:
-    """judge(cell) in a process of its own."""
-    here, there = mp.get_context("fork").Pipe(False)
-    process = mp.get_context("fork").Process(target=lambda: there.send(judge(cell)))
-    process.start()
-    there.close()
-    try:
-        row = here.recv()
-    except EOFError:
-        row = {"set": cell.name, "state": cell.state, "samples": cell.N, "seed": cell.seed, "error": "the process died"}
-    process.join()
-    return row | {"verdict": verdict(row)}
+def alone(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict]]:
+    """judge(cell) for all of them, each in a process of its own, so many at a time; in the order in which they finish."""
+    sets()
+    waiting, running = list(reversed(cells)), {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            cell = waiting.pop()
+            here, there = mp.get_context("fork").Pipe(False)
+            process = mp.get_context("fork").Process(target=told, args=(cell, there))
+            process.start()
+            there.close()
+            running[here] = cell, process
+        for here in wait(list(running)):
+            assert isinstance(here, Connection)
+            cell, process = running.pop(here)
+            try:
+                row = here.recv()
+            except EOFError:
+                row = {"set": cell.name, "state": cell.state, "samples": cell.N, "seed": cell.seed, "error": "the process died"}
+            process.join()
+            yield cell, row | {"verdict": verdict(row)}
 
 
-def key(*of) -> str:
-    """The name of a cell."""
-    return " / ".join(map(str, of))
+def told(cell: Cell, there: Connection) -> None:
+    """Send what the judge says."""
+    there.send(judge(cell))
 
 
-def stored(path: Path, commit: str) -> dict[str, dict]:
-    """Cells that a run of this commit has left in the file: with the same command it goes on where it was stopped."""
+def stored(path: Path, code: str) -> dict[Cell, dict]:
+    """Cells that runs of this code have left in the file: with the same command it goes on where it was stopped."""
     if not path.is_file():
         return {}
     rows = json.loads(path.read_text())["rows"]
-    return {key(r["set"], r["state"], r["samples"], r["seed"]): r for r in rows if r.get("commit") == commit[:7]}
+    return {Cell(r["set"], r["state"], r["samples"], r["seed"]): r for r in rows if r.get("code") == code}
 
 
 def summary(rows: list[dict]) -> dict:
@@ -217,9 +242,11 @@ def line(row: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="a subset, one seed")
-    parser.add_argument("--only", help="words that the line of a cell must hold; then nothing is written")
+    parser.add_argument(
+        "--only", help="whole words that the line of a cell must hold, commas for and, semicolons for or; then nothing is written"
+    )
     parser.add_argument("--out", default="results/truth.json")
-    parser.add_argument("--commit", help="what to call the code that is measured, if not the commit of this folder")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
     args = parser.parse_args()
     if args.quick:
         cells = [Cell(name, *how, 0) for how, names in QUICK.items() for name in names]
@@ -227,19 +254,23 @@ def main() -> None:
         # all sets and states with few samples first, since they are cheap; further seeds last
         cells = [Cell(name, s, N, seed) for seed in range(SEEDS) for N in ORDER for s in STATES for name in sets()]
     if args.only:
-        wanted = [a.split(",") for a in args.only.split(";")]
-        cells = [c for c in cells if any(all(w in f"{c.name} {c.state} {c.N}" for w in words) for words in wanted)]
-    commit = args.commit or subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    about = {"command": "python benchmarks/truth.py" + " --quick" * args.quick, "commit": commit}
+        wanted = [[w.strip() for w in a.split(",")] for a in args.only.split(";")]
+        cells = [
+            c for c in cells if any(all(f" {w} " in f" {c.name} {c.state} {c.N} {c.seed} " for w in words) for words in wanted)
+        ]
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    about = {"command": "python benchmarks/truth.py" + " --quick" * args.quick, "commit": commit, "code": fingerprint()}
     about |= {"date": datetime.date.today().isoformat(), "machine": machine()}
-    known = {} if args.only else stored(Path(args.out), commit)
-    rows: list[dict] = []
-    for cell in cells:
-        rows.append(known.get(key(cell.name, cell.state, cell.N, cell.seed)) or {**alone(cell), "commit": commit[:7]})
-        print(line(rows[-1]), flush=True)
+    known = {} if args.only else stored(Path(args.out), about["code"])
+    found = {c: known[c] for c in cells if c in known}
+    for cell, row in alone([c for c in cells if c not in found], args.jobs):
+        found[cell] = row | {"code": about["code"]}
+        print(line(row), flush=True)
         if not args.only:  # after every cell, so that a long run that is stopped has not been in vain
-            found = {"cells": f"{len(rows)} of {len(cells)}", **summary(rows)}
-            Path(args.out).write_text(json.dumps({**about, "summary": found, "rows": rows}, indent=1) + "\n")
+            rows = [found[c] for c in cells if c in found]
+            counted = {"cells": f"{len(rows)} of {len(cells)}", **summary(rows)}
+            Path(args.out).write_text(json.dumps({**about, "summary": counted, "rows": rows}, indent=1) + "\n")
+    rows = list(found.values())
     print(json.dumps(summary(rows), indent=1))
 
 

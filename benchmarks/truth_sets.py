@@ -95,9 +95,9 @@ def cylinder(u: Tensor) -> Tensor:
     return torch.stack([u[0].cos(), u[0].sin(), 2 * u[1] / TURN - 1])
 
 
-def curve(phi: Map, dim: int, reach: float, support: str = "closure", high: float = TURN) -> Truth:
-    """The image of a cube of parameters."""
-    s = patch(phi, 0.0, high, dim)
+def curve(phi: Map, dim: int, reach: float, around: int, support: str = "closure", high: float = TURN) -> Truth:
+    """The image of a cube of parameters, the first of which go around."""
+    s = patch(phi, 0.0, high, dim, around)
     return Truth(s.draw, s.exact, dim, reach, support)
 
 
@@ -255,20 +255,20 @@ def make() -> dict[str, Truth]:
     )
     return {
         "circle": Truth(sphere(2), unit, 1, 1.0),
-        "ellipse": curve(ellipse, 1, 0.25),
-        "trefoil": curve(trefoil, 1, 0.25),
-        "lissajous": curve(lissajous, 1, 0.05),
-        "helix": curve(helix, 1, 0.7, "sampled", 3 * TURN),
+        "ellipse": curve(ellipse, 1, 0.25, 1),
+        "trefoil": curve(trefoil, 1, 0.25, 1),
+        "lissajous": curve(lissajous, 1, 0.05, 1),
+        "helix": curve(helix, 1, 0.7, 0, "sampled", 3 * TURN),
         "sphere": Truth(sphere(3), unit, 2, 1.0),
         "torus": Truth(torus, on_torus, 2, 0.4),
         **{k: Truth(s.draw, s.exact, 2, reach) for k, (s, reach) in globes.items()},
-        "swiss roll": curve(swiss, 2, 0.3, "sampled", 1.0),
+        "swiss roll": curve(swiss, 2, 0.3, 0, "sampled", 1.0),
         "half-sphere": Truth(half, half_sphere, 2, 1.0, "sampled"),
-        "moebius strip": curve(moebius, 2, 0.3, "sampled"),
-        "cylinder": curve(cylinder, 2, 1.0, "sampled"),
+        "moebius strip": curve(moebius, 2, 0.3, 1, "sampled"),
+        "cylinder": curve(cylinder, 2, 1.0, 1, "sampled"),
         "two circles": Truth(*circles, 1, 0.5),
         "two spheres": Truth(*spheres, 2, 0.5),
-        "two-link arm": curve(arm, 2, 0.5),
+        "two-link arm": curve(arm, 2, 0.5, 2),
         "clifford torus": Truth(lambda n, g: clifford(normal(n, 4, g)), clifford, 2, 0.7),
         "veronese": Truth(veronese, on_veronese, 2, 0.7),
         "rotations": Truth(lambda n, g: rotation(normal(n, 9, g)), rotation, 3, math.sqrt(2)),

@@ -84,7 +84,8 @@ def free_directions(p: Polynomials, samples: Tensor) -> Tensor:
     """Directions in which no polynomial changes, (n, f): R^3 of SE(3), the axis of a cylinder."""
     if not len(p):
         return samples.new_zeros(samples.shape[1], 0)
-    _, s, Vh = torch.linalg.svd(p.jacobian(samples[:200]).flatten(0, 1), full_matrices=True)
+    rows = p.jacobian(samples[:200]).flatten(0, 1)  # thousands: only their triangular factor is needed
+    _, s, Vh = torch.linalg.svd(torch.linalg.qr(rows, mode="r").R, full_matrices=True)
     return Vh[int((s > 1e-7 * s[0]).sum()) :].mT.contiguous()
 
 

@@ -37,6 +37,8 @@ SEEN: radius of a ball inside a region, of the region's size, that may be empty 
   are doubted; doubled, hardly any is.
 SHORT: share of held-out samples outside of an alpha shape. Halved, chance is a doubt; doubled, shapes that are too small are not.
 QUARTER: noise, of the reach, above which the answer is doubtful. Halved, good fits are doubted; doubled, bad ones are not.
+ALIKE: noise that equations leave, of that which neighbourhoods show, up to which nothing is missing. Halved, all degrees are tried,
+  which only costs time; doubled, degrees are not tried that a set with fine structure needs.
 BEYOND: share of projections far from all samples that is worth a warning. Halved, chance is; doubled, spurious parts are not.
 
 The numbers are not derived. SIGMAS, SLACK, GAIN, SHELL and SPARSE were tuned on the sets of benchmarks/auto.py and the tests; the
@@ -77,6 +79,7 @@ CROWDED = 7.0
 LOW = 3  # dimensions: in more, empty balls tell nothing
 LEVEL = 0.05  # of a test by chance
 QUARTER = 0.25
+ALIKE = 1.5  # times the noise that neighbourhoods show
 BEYOND = 0.05
 SHORT = 0.05  # share of held-out samples outside of an alpha shape that is worth a warning
 SEEN = 0.5  # of a region's size: holes up to this radius should be seen
@@ -197,6 +200,18 @@ def is_exact(trial: Trial, c: Candidate) -> bool:
 def is_perfect(trial: Trial, c: Candidate) -> bool:
     """Exact, and of no more dimensions than the samples look like."""
     return c.rest is not None and is_exact(trial, c) and c.score()[0] <= 1.15 * max(trial.dim, 1)
+
+
+def is_settled(trial: Trial, degree: int) -> bool:
+    """Whether equations of this degree are not worth the time: those of the last one were no better at either sigma than those of
+    lower ones, of which one is as thin as the samples are, and leaves no more of them than neighbours leave of each other."""
+    known = [(c.plan.degree, c) for c in trial.candidates if c.plan is not None and c.rest is not None]
+    lower, last = [c for d, c in known if d < degree - 1], [c for d, c in known if d == degree - 1]
+    local = ALIKE * trial.tangent.noise * trial.data.unit
+    if not last or not any(trial.thickness(c) <= trial.dim + GAIN / 2 and c.noise(trial) <= local for c in lower):
+        return False
+    best = [min(c.score()[k] for c in lower) for k in range(len(SIGMAS))]
+    return all(c.score()[k] * SLACK > best[k] for c in last for k in range(len(SIGMAS)))
 
 
 def depth(trial: Trial, c: Candidate) -> Tensor:

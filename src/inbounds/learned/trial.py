@@ -136,6 +136,8 @@ class Trial:
         """Candidates one after the other; what was judged before decides what still is worth the time."""
         if method in ("auto", "algebraic") and self.n > 1:
             for plan in ladder(self.train, self.data.scale, self.n - self.dim, highest(self.n, len(self.train))):
+                if rules.is_settled(self, plan.degree):
+                    break
                 yield self.polynomial(plan)
                 if rules.is_perfect(self, self.candidates[-1]):
                     return
