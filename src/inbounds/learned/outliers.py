@@ -40,7 +40,8 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
     tests, settled = [], False
     if top >= 2:
         agree, settled = agreeing(data.w, data.scale, top, generator)
-        tests.append((lambda: agree, "equations that the others satisfy do not hold there"))
+        if settled or dim < n:  # in a region, polynomials that are small where samples crowd would drop the others
+            tests.append((lambda: agree, "equations that the others satisfy do not hold there"))
     if not settled and dim < n and dim <= FLAT_ENOUGH and len(data.w) > 10 * CROWD * Monomials.count(dim, 2):
         tests.append((lambda: among_neighbours(data.w, dim), "they lie off the surface through their neighbours"))
     if dim == n and n in (2, 3):

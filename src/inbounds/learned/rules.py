@@ -37,8 +37,8 @@ SEEN: radius of a ball inside a region, of the region's size, that may be empty 
   are doubted; doubled, hardly any is.
 SHORT: share of held-out samples outside of an alpha shape. Halved, chance is a doubt; doubled, shapes that are too small are not.
 QUARTER: noise, of the reach, above which the answer is doubtful. Halved, good fits are doubted; doubled, bad ones are not.
-ALIKE: noise that equations leave, of that which neighbourhoods show, up to which nothing is missing. Halved, all degrees are tried,
-  which only costs time; doubled, degrees are not tried that a set with fine structure needs.
+ALIKE: noise that equations leave, of that which neighbourhoods show, up to which nothing is missing. Halved, all degrees are
+  tried, which only costs time; doubled, degrees are not tried that a set with fine structure needs.
 BEYOND: share of projections far from all samples that is worth a warning. Halved, chance is; doubled, spurious parts are not.
 
 The numbers are not derived. SIGMAS, SLACK, GAIN, SHELL and SPARSE were tuned on the sets of benchmarks/auto.py and the tests; the
