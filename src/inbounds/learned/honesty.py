@@ -10,7 +10,7 @@ from torch import Tensor
 from . import rules
 from .base import LearnedSet
 from .describe import text
-from .graphs import LOCAL, kd_tree, spread
+from .graphs import LOCAL, kd_tree, neighbours, spread
 from .pieces import pieces
 from .samples import SPARED, STRAY, Cloud, Samples
 from .trial import Trial
@@ -19,6 +19,7 @@ CONFIDENCE = 0.95  # of the bounds that samples give which were set aside
 SHARES = (0.5, 0.9, 0.95, 0.99)  # quantiles of the distance
 LAW = 0.1  # standard deviation of the displaced samples that are projected, in sizes of the set
 CROWDS = 2_000  # samples whose neighbours tell the dimension
+EDGE = 0.3  # of the distance of neighbours: their mean is farther away only at an edge
 LANDINGS = 1_000  # displaced samples: a share of 1 % is then known to 0.3 %
 
 
@@ -110,7 +111,7 @@ def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
     found = [few(data, trial), flattened(M, data), without_structure(M, trial), noisy(M, data, exact)]
     found.append(thick(trial) or part_of_it(M, data))
     if not trial.chosen.region:
-        found.append(past_the_samples(M))
+        found += [past_the_samples(M) or past_the_edge(data, trial), band(M, data, trial)]
     elif M.info["title"] != "everything":
         found += [hole(M, data, trial), short(trial), coarse(M, data, trial)]
     if trial.chosen.region and M.info["close_calls"]:
@@ -213,6 +214,40 @@ def past_the_samples(M: LearnedSet) -> str:
     return (
         f"The set goes on where there are no samples: {share:.0%} of displaced samples (by {LAW:g} of its size) are projected to "
         f"points farther from every sample than the samples are from each other. If it should end there, write support='sampled'."
+    )
+
+
+def past_the_edge(data: Samples, trial: Trial) -> str:
+    """A graph that was asked to end with the samples, and cannot.
+
+    Near an edge the neighbours of a sample lie on one side: their mean is about 0.4 of their distance away from it. Elsewhere it
+    is the mean of independent directions; EDGE is four of its standard errors with 60 neighbours.
+    """
+    w, k = data.w, min(60, len(data.w) // 4)
+    if trial.support != "sampled" or trial.chosen.method != "local":
+        return ""
+    near, far = neighbours(w, k + 1)
+    off = torch.linalg.vector_norm(w[near[:, 1:]].mean(1) - w, dim=1)
+    if int((off > EDGE * far[:, -1]).sum()) < 2:
+        return ""
+    return (
+        "The samples end at an edge, and support='sampled' asks for a set that ends there; but graphs through neighbours go on by "
+        "half a patch, and points beyond the edge are projected too far out. Give more samples, so that patches are smaller."
+    )
+
+
+@torch.no_grad()
+def band(M: LearnedSet, data: Samples, trial: Trial) -> str:
+    """Samples around a thin set that may fill a band instead of scattering as noise does."""
+    c = trial.chosen
+    if c.rest is None or rules.is_noise(trial, c):
+        return ""
+    x = data.lift(data.w[:CROWDS])
+    if rules.thins_out((M.foot(x) - x).square().sum(1), trial.n - c.dim, rules.TIE):
+        return ""
+    return (
+        f"The samples lie within {2 * c.noise(trial):.2g} of the set, and it cannot be told whether that is noise or a band that "
+        f"they fill. If they are free of noise, write method='alpha'; else give more samples."
     )
 
 

@@ -123,21 +123,32 @@ def beats_region(trial: Trial, curve: Candidate, region: Candidate) -> bool:
     return small and thin and thins_out(curve.rest, trial.n - curve.dim)
 
 
-def thins_out(squares: Tensor, codim: int) -> bool:
-    """Whether samples leave a thin set as normal noise does, and do not fill a layer around it up to its rim.
+def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
+    """Whether samples leave a thin set as normal noise does, and do not fill a layer around it up to its rim; by so many standard
+    errors.
 
     E r^4 / (E r^2)^2 of their distances r is (c + 2) / c for normal noise in codimension c, and (c + 2) / (c + 4) of that for
     a ball that is filled evenly: 3 and 1.8 in codimension 1. The line between is the geometric mean of the two.
     """
-    fourth = float(squares.square().mean() / squares.mean().square().clamp(min=1e-300))
-    return fourth > (codim + 2) / codim * math.sqrt((codim + 2) / (codim + 4))
+    r = squares / squares.mean().clamp(min=1e-300)
+    fourth = float(r.square().mean())
+    error = float((r.square() - 2 * fourth * r).std()) / math.sqrt(len(r))  # the first order of the quotient
+    return fourth - errors * error > (codim + 2) / codim * math.sqrt((codim + 2) / (codim + 4))
+
+
+def is_noise(trial: Trial, c: Candidate) -> bool:
+    """Whether what samples leave of a thin set is beyond doubt rounding, small beside what they are displaced by, or normal noise."""
+    assert c.rest is not None
+    quiet = is_exact(trial, c) or c.noise(trial) <= LOUD * trial.sigmas[0] or trial.n > LOW
+    return quiet or thins_out(c.rest, trial.n - c.dim, TIE)
 
 
 def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
     """Low risk at both sigmas; of those the thin ones, the nearest of them to the held-out samples; of equals the simplest.
 
     Where there is noise, a thick set is nearer to the samples and denoises as well as the right one: it leaves them their noise.
-    Thick is what has a quarter of a dimension more, and the lowest risk decides instead of the nearness.
+    Thick is what has a quarter of a dimension more, and the lowest risk decides instead of the nearness. Noise hides differences,
+    so that half as many standard errors tell them.
     Exact equations are no accident: where samples crowd, a thinner set that is not quite theirs may denoise them better from
     afar, but only one that does so from near and far beats them.
     """
@@ -150,7 +161,7 @@ def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
     noisy = all(c.noise(trial) > LOUD * trial.sigmas[0] for c in thin)
     loss = {c: c.risk[0] + c.risk[1] if noisy else depth(trial, c) for c in thin}
     best = min(thin, key=lambda c: float(loss[c].mean()))
-    return min([c for c in thin if tie(loss[c], loss[best])], key=lambda c: c.cost)
+    return min([c for c in thin if tie(loss[c], loss[best], TIE / 2 if noisy else TIE)], key=lambda c: c.cost)
 
 
 def tightest(trial: Trial, regions: list[Candidate]) -> Candidate:
@@ -232,12 +243,10 @@ def is_beaten(trial: Trial) -> bool:
 
 
 def is_thin(trial: Trial) -> bool:
-    """Whether some candidate has no volume, as far as its risk tells, and is as thin as its dimension says."""
-    n = trial.n
-    return any(
-        c.rest is not None and c.method != "heat" and c.score()[0] < max(0.9 * n, n - 0.5) and trial.thickness(c) <= c.dim + GAIN / 2
-        for c in trial.candidates
-    )
+    """Whether some candidate has no volume, as far as its risk tells, is as thin as its dimension says, and leaves but noise."""
+    n, sound = trial.n, [c for c in trial.candidates if c.rest is not None and c.method != "heat"]
+    thin = [c for c in sound if c.score()[0] < max(0.9 * n, n - 0.5) and trial.thickness(c) <= c.dim + GAIN / 2]
+    return bool(thin) and is_noise(trial, thinnest(trial, thin))
 
 
 def depth(trial: Trial, c: Candidate) -> Tensor:
@@ -246,10 +255,10 @@ def depth(trial: Trial, c: Candidate) -> Tensor:
     return (c.rest + (TOUCH * trial.data.unit) ** 2).log()
 
 
-def tie(a: Tensor, b: Tensor) -> bool:
-    """Whether a's mean exceeds b's by less than TIE standard errors of their paired difference."""
+def tie(a: Tensor, b: Tensor, errors: float = TIE) -> bool:
+    """Whether a's mean exceeds b's by less than so many standard errors of their paired difference."""
     d = a - b
-    return float(d.mean()) <= TIE * float(d.std()) / math.sqrt(len(d))
+    return float(d.mean()) <= errors * float(d.std()) / math.sqrt(len(d))
 
 
 def sigmas(size: float, noise: float) -> list[float]:

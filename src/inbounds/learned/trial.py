@@ -104,6 +104,7 @@ class Trial:
         self.probes = data.lift(self.inner)
         self.candidates: list[Candidate] = []
         self.chosen: Candidate
+        self.support: str
 
     @cached_property
     def missing(self) -> Tensor:
@@ -114,6 +115,7 @@ class Trial:
 
     def run(self, method: str, support: str) -> Trial:
         """Try every candidate of the method, cheap ones first, and choose."""
+        self.support = support
         for c in self.worth_trying(method):
             self.judge(c)
         self.spare_outliers()
