@@ -151,27 +151,18 @@ def check_frame(frame: Tensor) -> None:
         raise ValueError(f"the columns of frame are not orthonormal: off by {off:.2g}")
 
 
-def whole(value: Any, least: int = 0) -> bool:
-    """Whether a value of plain JSON is a whole number of at least that size, and neither true nor false."""
-    return type(value) is int and value >= least
-
-
-def number(value: Any) -> bool:
-    """Whether a value of plain JSON is a number >= 0, and no NaN."""
-    return type(value) in (int, float) and value >= 0
-
-
 HEADER = {"format", "class", "spec", "reach", "info"}
+NUMBER = (int, float)  # of plain JSON; types are compared, for True is an int, too, and every comparison with NaN is false
 RULES = [  # names of values in a header and in the objects of its spec; what they are; whether a value is that
-    ("format", "a whole number > 0", lambda v: whole(v, 1)),
-    ("class", "a name", lambda v: isinstance(v, str)),
-    ("spec info of net", "an object", lambda v: isinstance(v, dict)),
-    ("reach", "null or a number >= 0", lambda v: v is None or number(v)),
-    ("shape", "a list of whole numbers > 0", lambda v: isinstance(v, list) and all(whole(n, 1) for n in v)),
-    ("degree dim blend size width depth steps max_steps", "a whole number >= 0", whole),
-    ("inner", "a degree or a method", lambda v: whole(v) or isinstance(v, str)),
-    ("unit t T scale tolerance rtol atol", "a finite number > 0", lambda v: number(v) and 0 < v < math.inf),
-    ("thickness margin", "a finite number >= 0", lambda v: number(v) and v < math.inf),
+    ("format", "a whole number > 0", lambda v: type(v) is int and v > 0),
+    ("class", "a name", lambda v: type(v) is str),
+    ("spec info of net", "an object", lambda v: type(v) is dict),
+    ("reach", "null or a number >= 0", lambda v: v is None or (type(v) in NUMBER and v >= 0)),
+    ("shape", "a list of whole numbers > 0", lambda v: type(v) is list and all(type(n) is int and n > 0 for n in v)),
+    ("degree dim blend size width depth steps max_steps", "a whole number >= 0", lambda v: type(v) is int and v >= 0),
+    ("inner", "a degree or a method", lambda v: type(v) is str or (type(v) is int and v >= 0)),
+    ("unit t T scale tolerance rtol atol", "a finite number > 0", lambda v: type(v) in NUMBER and 0 < v < math.inf),
+    ("thickness margin", "a finite number >= 0", lambda v: type(v) in NUMBER and 0 <= v < math.inf),
 ]
 
 
@@ -185,10 +176,15 @@ def check_values(values: dict[str, Any]) -> None:
         check_values(values[key])
 
 
-def check_target(path: Path) -> None:
-    """Raise where no set can be saved: before the work that is to be kept, not after it."""
+def need_safetensors() -> None:
+    """Miss the package before the work that is to be kept, not after it."""
     with needed_for("Saving and loading sets"):
         import safetensors.torch  # noqa: F401
+
+
+def check_target(path: Path) -> None:
+    """Raise where no set can be saved."""
+    need_safetensors()
     if path.is_dir():
         raise IsADirectoryError(f"save asked for a file, got {path}, which is a folder. Write {path / 'set.safetensors'}.")
     if not path.parent.is_dir():
@@ -203,6 +199,7 @@ def write(path: Path, header: dict, tensors: dict[str, Tensor]) -> None:
 
 def read(path: Path) -> tuple[dict, dict[str, Tensor]]:
     """The header and the tensors of a file that write() made."""
+    need_safetensors()
     wrong = f"load asked for a file that M.save(path) wrote, got {path}"
     if path.is_dir():
         raise IsADirectoryError(f"{wrong}, which is a folder.")

@@ -25,10 +25,11 @@ def learn(args) -> int:
     """`inbounds learn`. Returns the exit code."""
     try:
         _check_out(Path(args.out), (".safetensors",))
-        g = _generator(args.seed)
+        if not -(2**63) <= args.seed < 2**64:
+            raise ValueError(f"asked for --seed from -2^63 to 2^64 - 1, got {args.seed}.")
         x = torch.as_tensor(read_points(Path(args.points), args.array))
         x = x if args.shape is None else _shaped(x, args.shape)
-        M = fit(x, args.method, args.support, g)
+        M = fit(x, args.method, args.support, torch.Generator().manual_seed(args.seed))
         M.save(args.out)
     except WRONG as error:
         print(f"inbounds learn: {error}", file=sys.stderr)
@@ -81,18 +82,11 @@ def read_points(path: Path, array: str | None = None) -> np.ndarray:
 
 
 def _name(names: list[str], path: Path, name: str | None) -> str:
-    if name is None and len(names) == 1:
-        return names[0]
-    if name not in names:
+    found = names if name is None else [n for n in names if n == name]
+    if len(found) != 1:
         asked = "one array" if name is None else f"the array {name!r}"
         raise FileNotFoundError(f"asked for {asked} of {path}, which holds {', '.join(names)}. Write --array NAME.")
-    return name
-
-
-def _generator(seed: int) -> torch.Generator:
-    if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"asked for --seed from -2^63 to 2^64 - 1, got {seed}.")
-    return torch.Generator().manual_seed(seed)
+    return found[0]
 
 
 def write_points(path: Path, y: np.ndarray) -> None:

@@ -58,7 +58,11 @@ class Polyhedral(LearnedSet):
         q of all samples is the share of the true volume that R leaves out, V q / (1 - q) with R's own volume V, and the
         margin is that over the area of R's boundary.
         """
-        area, volume = measures(self.facets, self.normals)
+        d = self.shape[0]
+        e = self.facets[:, 1:] - self.facets[:, :1]
+        areas = norm(e[:, 0]) if d == 2 else norm(torch.linalg.cross(e[:, 0], e[:, 1])) / 2
+        heights = (self.normals * (self.facets[:, 0] - self.facets.mean((0, 1)))).sum(-1)
+        area, volume = areas.sum(), (areas * heights).sum() / d  # by the divergence theorem
         q = len(self.facets.flatten(0, 1).unique(dim=0)) / samples
         self.margin = float(volume * q / (area * max(1 - q, q)))  # more corners than other samples: no share to go by
         return self
@@ -125,14 +129,6 @@ class Polyhedral(LearnedSet):
         return f"{self.shape[0]}, facets={len(self.facets)}" + f", margin={self.margin:.3g}" * bool(self.margin)
 
 
-def measures(facets: Tensor, normals: Tensor) -> tuple[Tensor, Tensor]:
-    """The area of the facets (their length in the plane), and the volume between them, by the divergence theorem."""
-    d = facets.shape[-1]
-    e = facets[:, 1:] - facets[:, :1]
-    areas = norm(e[:, 0]) if d == 2 else norm(torch.linalg.cross(e[:, 0], e[:, 1])) / 2
-    return areas.sum(), (areas * (normals * (facets[:, 0] - facets.mean((0, 1)))).sum(-1)).sum() / d
-
-
 def foot(y: Tensor, corners: Tensor, normal: Tensor) -> Tensor:
     """The nearest point to y (*batch, d) of the segment (d = 2) or triangle (d = 3) with these corners (*batch, d, d).
 
@@ -163,8 +159,8 @@ def _frames(facets: Tensor, normals: Tensor) -> dict[str, Tensor]:
     The ways are that of the normal, those along each edge, from its first corner, and those across each edge, in the facet's
     plane, outwards (0 in R^2). lengths: (edges, F).
     """
-    edges = {2: 1, 3: 3}[facets.shape[-1]]
-    a, e = facets.transpose(0, 1)[:edges], (facets.roll(-1, 1) - facets).transpose(0, 1)[:edges]
+    corners, edges = facets.transpose(0, 1), {2: 1, 3: 3}[facets.shape[-1]]
+    a, e = corners[:edges], (corners.roll(-1, 0) - corners)[:edges]
     along = unit(e)
     across = torch.linalg.cross(along, normals.expand_as(along)) if edges == 3 else torch.zeros_like(along)
     directions = torch.cat([normals[None], along, across])
