@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch.nn import functional
 from ..extras import needed_for
 from .facets import Polyhedral
 from .graphs import LOCAL, kd_tree, neighbours
-from .hull import checked, flat
+from .hull import checked, qhull
 from .rules import LEVEL
 
 MOST = 20_000  # samples whose triangulation is looked at
@@ -32,6 +33,7 @@ class AlphaShape(Polyhedral):
 
     method = "alpha"
     samples: Tensor
+    sizes: ClassVar = {"facets": "Fdd", "normals": "Fd", "samples": "Nd"}
     turn: Tensor
     lines: Tensor
     place: Tensor
@@ -40,14 +42,7 @@ class AlphaShape(Polyhedral):
     KNOWN = 4096
 
     def __init__(self, facets: Tensor, normals: Tensor, samples: Tensor, margin: float = 0.0):
-        d = facets.shape[-1]
-        if d not in (2, 3) or facets.shape[1:] != (d, d) or normals.shape != facets.shape[:2] or samples.shape[1:] != (d,):
-            raise ValueError(
-                f"AlphaShape asked for facets (F, d, d), normals (F, d) and samples (N, d) with d = 2 or 3, got "
-                f"{tuple(facets.shape)}, {tuple(normals.shape)} and {tuple(samples.shape)}. Write AlphaShape.fit(samples)."
-            )
-        super().__init__(facets, normals, margin)
-        self._constant("samples", samples.double())
+        super().__init__(margin, facets=facets, normals=normals, samples=samples)
         for name, value in crossing_tables(self.facets, self.normals).items():
             self.register_buffer(name, value, persistent=False)
 
@@ -72,17 +67,13 @@ class AlphaShape(Polyhedral):
         d = z.shape[1]
         side = (torch.cat([one[:, : d - 1], one[:, d:]], 1) @ self.lines > 0)[:, self.place]  # (rows, F, d)
         left = side == self.runs
-        met = left.all(-1) | ~left.any(-1) if d == 3 else side[..., 0] != side[..., 1]
+        met = left.all(-1) | ~left.any(-1)
         up = self.planes[d - 1] > 0
         ahead = (one @ self.planes < 0) == up
         return torch.where(met & ahead, torch.where(up, 1.0, -1.0), 0.0).sum(1)
 
     def known(self):
         return self.samples
-
-    # --- to disk and back --------------------------------------------------------------------------------
-    def tensors(self) -> dict[str, Tensor]:
-        return {k: getattr(self, k) for k in ("facets", "normals", "samples")}
 
 
 def filled(x: Tensor, stretch: float = 1.0) -> Tensor:
@@ -91,7 +82,8 @@ def filled(x: Tensor, stretch: float = 1.0) -> Tensor:
     Those with small balls; then those that larger balls would add, piece by piece: a piece, which is connected by facets, is in
     if no point of it is the middle of an empty ball that should have held more than chance allows.
     """
-    d, (corners, beside) = x.shape[1], _triangulated(x)
+    d, found = x.shape[1], qhull("AlphaShape", x)
+    corners, beside = (torch.as_tensor(t, dtype=torch.int64) for t in (found.simplices, found.neighbors))
     usual = neighbours(x, min(LOCAL, len(x) - 1) + 1)[1][:, -1]
     held = LOCAL * (_radii(x[corners]) / usual[corners].median(1).values) ** d
     most = most_held(d, len(corners)) * stretch**d
@@ -114,59 +106,48 @@ def _room(x: Tensor, corners: Tensor, usual: Tensor) -> Tensor:
 
 
 def _pieces(some: Tensor, beside: Tensor) -> Tensor:
-    """(S,): numbers of the pieces that some of the simplices form, by the least of each; beside (S, d + 1): -1 for none."""
-    piece = torch.arange(len(some))
-    joined = some[:, None] & (beside >= 0) & some[beside.clamp(min=0)]
-    beside = torch.where(joined, beside, piece[:, None])
-    while True:
-        least = piece[beside].amin(1).minimum(piece)
-        least = least[least]  # twice as far at every round
-        if torch.equal(least, piece):
-            return piece
-        piece = least
+    """(S,): numbers of the connected pieces that some of the simplices form; beside (S, d + 1): -1 for none."""
+    with needed_for("Fitting an alpha shape"):
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+    one, side = (some[:, None] & (beside >= 0) & some[beside]).nonzero(as_tuple=True)
+    joined = coo_array((torch.ones(len(one)), (one, beside[one, side])), shape=(len(some), len(some)))
+    return torch.from_numpy(connected_components(joined, directed=False)[1]).long()
 
 
 def most_held(d: int, balls: int) -> float:
     """t with balls P(Gamma(d) > t) = LEVEL: as many samples as the emptiest of so many balls should have held, by chance."""
-    low, high = 0.0, 100.0
-    for _ in range(60):
-        t = (low + high) / 2
-        tail = math.exp(-t) * sum(t**k / math.factorial(k) for k in range(d))
-        low, high = (t, high) if balls * tail > LEVEL else (low, t)
-    return high
+    with needed_for("Fitting an alpha shape"):
+        from scipy.special import gammainccinv
+    return float(gammainccinv(d, LEVEL / balls))
 
 
 def crossing_tables(facets: Tensor, normals: Tensor) -> dict[str, Tensor]:
     """What it takes to count the facets that a ray meets: the ray runs along the last axis of the frame `turn`.
 
-    lines (d, E): functions of the other coordinates whose sign tells on which side of an edge the ray passes, decided once for
-    both facets of the edge, so that no ray slips between them; place (F, d): the edges of a facet; runs (F, d): whether they
-    run as the facet's corners do; planes (d + 1, F): positive outside of a facet's plane.
+    lines (d, E): functions of the other coordinates whose sign tells on which side of an edge (in the plane, of a corner) the ray
+    passes, decided once for both facets of the edge, so that no ray slips between them; place (F, d): the edges of a facet;
+    runs (F, d): whether they run as the facet's corners do; planes (d + 1, F): positive outside of a facet's plane.
     """
-    many, d = facets.shape[:2]
+    d = facets.shape[-1]
+    some = torch.randn(d, d, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    turn = torch.linalg.qr(some).Q.to(facets.device)  # aligned with nothing in particular
     corners, which = facets.reshape(-1, d).unique(dim=0, return_inverse=True)
-    faces, turn = which.reshape(many, d), _turn(d).to(facets.device)
+    faces = which.reshape(-1, d)
     u, n = corners @ turn, normals @ turn
+    planes = torch.cat([n, -(n * u[faces[:, 0]]).sum(-1, keepdim=True)], 1).mT
     ends = torch.stack([faces, faces.roll(-1, 1)], -1) if d == 3 else faces[..., None]  # (F, 3, 2) or (F, 2, 1)
     edges, place = ends.sort(-1).values.flatten(0, 1).unique(dim=0, return_inverse=True)
-    place = place.reshape(many, d)
-    planes = torch.cat([n, -(n * u[faces[:, 0]]).sum(-1, keepdim=True)], 1).mT
+    place = place.reshape(-1, d)
     runs = ends[..., 0] == edges[place][..., 0]
-    return {"turn": turn, "lines": _sides(u[:, :-1], edges), "place": place, "runs": runs, "planes": planes}
-
-
-def _turn(d: int) -> Tensor:
-    """A fixed frame that is aligned with nothing in particular."""
-    return torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(3), dtype=torch.float64)).Q
-
-
-def _sides(u: Tensor, edges: Tensor) -> Tensor:
-    """(d, E): functions of (u, 1), positive to the left of an edge in the plane, or beyond a corner on the line."""
-    if u.shape[1] == 1:
-        return torch.stack([torch.ones(len(edges), dtype=u.dtype), -u[edges[:, 0], 0]])
-    a, b = u[edges[:, 0]], u[edges[:, 1]]
-    n = torch.stack([a[:, 1] - b[:, 1], b[:, 0] - a[:, 0]])
-    return torch.cat([n, -(n * a.mT).sum(0, keepdim=True)])
+    a, b = u[edges[:, 0], :-1], u[edges[:, -1], :-1]
+    if d == 3:
+        across = torch.stack([a[:, 1] - b[:, 1], b[:, 0] - a[:, 0]])
+    else:  # a segment begins at the one corner and ends at the other
+        across, runs[:, 1] = torch.ones_like(a.mT), False
+    lines = torch.cat([across, -(across * a.mT).sum(0, keepdim=True)])
+    return {"turn": turn, "lines": lines, "place": place, "runs": runs, "planes": planes}
 
 
 def boundary(x: Tensor, simplices: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,14 +180,3 @@ def _radii(corners: Tensor) -> Tensor:
     e = torch.where(sound[:, None, None], e, torch.eye(e.shape[-1], dtype=e.dtype))
     c = torch.linalg.solve(2 * e, e.square().sum(-1))
     return torch.where(sound, torch.linalg.vector_norm(c, dim=1), torch.inf)
-
-
-def _triangulated(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The Delaunay simplices of the samples: row numbers of their corners, and which simplices lie opposite, -1 for none."""
-    with needed_for("Fitting an alpha shape"):
-        from scipy.spatial import Delaunay, QhullError
-    try:
-        found = Delaunay(x.numpy())
-    except QhullError as error:
-        raise flat("AlphaShape", x, error) from None
-    return torch.as_tensor(found.simplices, dtype=torch.int64), torch.as_tensor(found.neighbors, dtype=torch.int64)

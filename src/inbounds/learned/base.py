@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import reprlib
 from abc import abstractmethod
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,12 +32,13 @@ class LearnedSet(ConstraintSet):
 
     A method writes `foot(z, eps)`: the projection of flat points z (rows, d) in float64, differentiable, any number of rows,
     to the precision of eps at least;
-    `trusted(z, y)`: the rows whose projection y = foot(z) can be trusted; `tensors()`, `spec()` and `from_parts(tensors, spec)`:
-    all that a copy needs. `info` (plain JSON) is what `fit` found out; `report()` says it.
+    `trusted(z, y)`: the rows whose projection y = foot(z) can be trusted; `sizes` and `spec()`: what else its constructor takes,
+    which is all that a copy needs. `info` (plain JSON) is what `fit` found out; `report()` says it.
     """
 
     exact = False
     method: str  # the name that fit() and files use
+    sizes: ClassVar[dict[str, str]] = {}  # the tensors of a copy, a letter for each dim; the same letter is the same size
 
     def __init__(self, shape: tuple[int, ...]):
         super().__init__()
@@ -56,17 +56,18 @@ class LearnedSet(ConstraintSet):
         """The projection of flat points z (rows, d) in float64, to the precision of eps at least."""
 
     @abstractmethod
+    def spec(self) -> dict[str, Any]:
+        """What a copy needs besides the tensors, as plain JSON."""
+
     def tensors(self) -> dict[str, Tensor]:
         """The numbers that a copy needs."""
-
-    @abstractmethod
-    def spec(self) -> dict[str, Any]:
-        """The rest of what a copy needs, as plain JSON."""
+        return {name: getattr(self, name) for name in self.sizes}
 
     @classmethod
-    @abstractmethod
     def from_parts(cls, tensors: dict[str, Tensor], spec: dict[str, Any]) -> LearnedSet:
         """The set that gave these tensors and this spec."""
+        parts: dict[str, Any] = {**tensors, **spec}
+        return cls(**parts)
 
     def trusted(self, z: Tensor, y: Tensor) -> Tensor:
         """(rows,): whether the projection y = foot(z) can be trusted."""
@@ -137,14 +138,14 @@ class LearnedSet(ConstraintSet):
         return {**kind, "reach": self.reach, "info": self.info}
 
 
-def is_whole(value: Any, least: int = 0) -> bool:
-    """Whether a value of a file is a whole number of at least that size."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value of a file is a number, and no NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+def misfit(sizes: dict[str, str], tensors: dict[str, Tensor], **known: int) -> str:
+    """What is wrong with the first tensor that disagrees with its letters, where broadcasting may hide it; empty if none does."""
+    for name, letters in sizes.items():
+        shape = tuple(tensors[name].shape)
+        wanted = ", ".join(str(known.get(k, k)) for k in letters)
+        if len(shape) != len(letters) or any(known.setdefault(k, n) != n for k, n in zip(letters, shape, strict=True)):
+            return f"{name} has shape {shape}, not ({wanted})"
+    return ""
 
 
 def check_frame(frame: Tensor) -> None:
@@ -154,22 +155,49 @@ def check_frame(frame: Tensor) -> None:
         raise ValueError(f"the columns of frame are not orthonormal: off by {off:.2g}")
 
 
-HEADER: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "format": (lambda v: is_whole(v, 1), "a whole number"),
-    "class": (lambda v: isinstance(v, str), "a name"),
-    "spec": (lambda v: isinstance(v, dict), "an object"),
-    "reach": (lambda v: v is None or (is_number(v) and v >= 0), "null or a number >= 0"),
-    "info": (lambda v: isinstance(v, dict), "an object"),
-}
+HEADER = {"format", "class", "spec", "reach", "info"}
+NUMBER = (int, float)  # of plain JSON; types are compared, for True is an int, too, and every comparison with NaN is false
+RULES = [  # names of values in a header and in the objects of its spec; what they are; whether a value is that
+    ("format", "a whole number > 0", lambda v: type(v) is int and v > 0),
+    ("class", "a name", lambda v: type(v) is str),
+    ("spec info of net", "an object", lambda v: type(v) is dict),
+    ("reach", "null or a number >= 0", lambda v: v is None or (type(v) in NUMBER and v >= 0)),
+    ("shape", "a list of whole numbers > 0", lambda v: type(v) is list and all(type(n) is int and n > 0 for n in v)),
+    ("degree dim blend size width depth steps max_steps", "a whole number >= 0", lambda v: type(v) is int and v >= 0),
+    ("inner", "a degree or a method", lambda v: type(v) is str or (type(v) is int and v >= 0)),
+    ("unit t T scale tolerance rtol atol", "a finite number > 0", lambda v: type(v) in NUMBER and 0 < v < math.inf),
+    ("thickness margin", "a finite number >= 0", lambda v: type(v) in NUMBER and 0 <= v < math.inf),
+]
 
 
-def write(path: Path, header: dict, tensors: dict[str, Tensor]) -> None:
-    """Write a file that `read` reads. It is there whole or not at all."""
+def check_values(values: dict[str, Any]) -> None:
+    """Raise ValueError at the first value, also of an inner object, that is not what its name stands for."""
+    for names, wanted, fits in RULES:
+        for key in values.keys() & names.split():
+            if not fits(values[key]):
+                raise ValueError(f"{key} is {reprlib.repr(values[key])}, not {wanted}")
+    for key in values.keys() & {"spec", "of", "net"}:
+        check_values(values[key])
+
+
+def need_safetensors() -> None:
+    """Miss the package before the work that is to be kept, not after it."""
+    with needed_for("Saving and loading sets"):
+        import safetensors.torch  # noqa: F401
+
+
+def check_target(path: Path) -> None:
+    """Raise where no set can be saved."""
     need_safetensors()
     if path.is_dir():
         raise IsADirectoryError(f"save asked for a file, got {path}, which is a folder. Write {path / 'set.safetensors'}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save asked for a path in an existing folder, got {path}. Make {path.parent} first.")
+
+
+def write(path: Path, header: dict, tensors: dict[str, Tensor]) -> None:
+    """Write a file that `read` reads. It is there whole or not at all."""
+    check_target(path)
     replace_file(path, seal_with_header(tensors, header, "inbounds"))
 
 
@@ -183,19 +211,11 @@ def read(path: Path) -> tuple[dict, dict[str, Tensor]]:
         raise FileNotFoundError(f"{wrong}, which does not exist.")
     try:
         tensors, header = unseal_with_header(path.read_bytes(), "inbounds")
+        if not isinstance(header, dict) or not header.keys() >= HEADER:
+            raise ValueError("it is a safetensors file, but without the header of a learned set")
+        check_values(header)
     except ValueError as error:
         raise ValueError(f"{wrong}, which is not one: {error}.") from None
-    if not isinstance(header, dict) or not HEADER.keys() <= header.keys():
-        raise ValueError(f"{wrong}: a safetensors file, but without the header of a learned set.")
-    for key, (fits, wanted) in HEADER.items():
-        if not fits(header[key]):
-            raise ValueError(f"{wrong}, in which {key} is {reprlib.repr(header[key])}, not {wanted}.")
     if header["format"] > FORMAT:
         raise ValueError(f"{wrong}, of format {header['format']}; this version reads up to {FORMAT}. Update inbounds.")
     return header, tensors
-
-
-def need_safetensors() -> None:
-    """Miss the package before the work that is to be kept, not after it."""
-    with needed_for("Saving and loading sets"):
-        import safetensors.torch  # noqa: F401

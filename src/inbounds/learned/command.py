@@ -13,22 +13,23 @@ import torch
 
 from ..files import replace_file
 from ..kernels.vectors import norm
-from .base import need_safetensors
+from .base import check_target
 from .fit import fit
 from .storage import load
 
+POINTS = (".npy", ".npz", ".csv")  # the files that points are read from and written to
 WRONG = (ValueError, TypeError, OSError, RuntimeError, ModuleNotFoundError)  # said in a line, without traceback
 
 
 def learn(args) -> int:
     """`inbounds learn`. Returns the exit code."""
     try:
-        _writable(Path(args.out), (".safetensors",))
-        need_safetensors()  # missed now, not after the fit
-        g = _generator(args.seed)
+        _check_out(Path(args.out), (".safetensors",))
+        if not -(2**63) <= args.seed < 2**64:
+            raise ValueError(f"asked for --seed from -2^63 to 2^64 - 1, got {args.seed}.")
         x = torch.as_tensor(read_points(Path(args.points), args.array))
         x = x if args.shape is None else _shaped(x, args.shape)
-        M = fit(x, args.method, args.support, g)
+        M = fit(x, args.method, args.support, torch.Generator().manual_seed(args.seed))
         M.save(args.out)
     except WRONG as error:
         print(f"inbounds learn: {error}", file=sys.stderr)
@@ -41,7 +42,7 @@ def learn(args) -> int:
 def project(args) -> int:
     """`inbounds project`. Returns the exit code."""
     try:
-        _writable(Path(args.out), (".npy", ".npz", ".csv"))
+        _check_out(Path(args.out), POINTS)
         M = load(args.set)
         x = torch.as_tensor(read_points(Path(args.points), args.array))
         flat = x.shape[x.dim() - len(M.shape) :] != M.shape and x[0].numel() == math.prod(M.shape)
@@ -63,7 +64,7 @@ def project(args) -> int:
 
 def read_points(path: Path, array: str | None = None) -> np.ndarray:
     """A row per point, floating point. Never a pickle."""
-    if path.suffix not in (".npy", ".npz", ".csv"):
+    if path.suffix not in POINTS:
         raise ValueError(f"asked for points in a .npy, .npz or .csv file, got {path}.")
     if not path.is_file():
         raise FileNotFoundError(f"asked for points in {path}, which does not exist.")
@@ -72,10 +73,7 @@ def read_points(path: Path, array: str | None = None) -> np.ndarray:
             x = np.loadtxt(path, delimiter=",", ndmin=2)
         else:
             x = np.load(path, allow_pickle=False)
-            if path.suffix == ".npz":
-                x = x[_name(x.files, path, array)]
-    except Missing:
-        raise
+            x = x if isinstance(x, np.ndarray) else x[_name(x.files, path, array)]
     except (ValueError, EOFError, BadZipFile) as error:
         raise ValueError(f"asked for numbers in {path}, got something else: {error}") from None
     if x.dtype.kind not in "fiu" or x.ndim < 2 or not x.size:
@@ -83,23 +81,12 @@ def read_points(path: Path, array: str | None = None) -> np.ndarray:
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float64)
 
 
-class Missing(ValueError):
-    """An array that is not in the file."""
-
-
 def _name(names: list[str], path: Path, name: str | None) -> str:
-    if name is None and len(names) == 1:
-        return names[0]
-    if name not in names:
+    found = names if name is None else [n for n in names if n == name]
+    if len(found) != 1:
         asked = "one array" if name is None else f"the array {name!r}"
-        raise Missing(f"asked for {asked} of {path}, which holds {', '.join(names)}. Write --array NAME.")
-    return name
-
-
-def _generator(seed: int) -> torch.Generator:
-    if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"asked for --seed from -2^63 to 2^64 - 1, got {seed}.")
-    return torch.Generator().manual_seed(seed)
+        raise FileNotFoundError(f"asked for {asked} of {path}, which holds {', '.join(names)}. Write --array NAME.")
+    return found[0]
 
 
 def write_points(path: Path, y: np.ndarray) -> None:
@@ -122,8 +109,7 @@ def _shaped(x: torch.Tensor, text: str) -> torch.Tensor:
         raise ValueError(f"asked for --shape of {x[0].numel()} numbers, e.g. 3,3, got {text!r}.") from None
 
 
-def _writable(path: Path, endings: tuple[str, ...]) -> None:
+def _check_out(path: Path, endings: tuple[str, ...]) -> None:
     if path.suffix not in endings:
         raise ValueError(f"asked for an output file ending in {', '.join(endings)}, got {path}.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"asked for a file in an existing folder, got {path}. Make {path.parent} first.")
+    check_target(path)

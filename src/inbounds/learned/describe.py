@@ -55,64 +55,54 @@ def _title(chosen: Candidate, d: int, n: int) -> str:
 
 
 def _verdict(info: dict, chosen: Candidate | None) -> str:
-    n = info["affine_dimension"]
     if chosen is None or not chosen.region:
         return ""
+    n, everything = info["affine_dimension"], chosen.title == "everything"
     where = f"all {n} dimensions" if n == info["space"] else f"an affine subspace of dimension {n}"
-    if chosen.title != "everything" and chosen.sharp:
+    if chosen.sharp and not everything:
         return f"The samples fill a region of {where} up to a sharp boundary."
     found = "No structure was found: the" if n == info["space"] else "The"
-    rest = (
-        "It is the set; support='sampled' bounds it."
-        if chosen.title == "everything"
-        else "The inequality is where they thin out."
-    )
+    rest = "It is the set; support='sampled' bounds it." if everything else "The inequality is where they thin out."
     return f"{found} samples fill {where}, no sharp boundary shows. {rest}"
 
 
 def text(info: dict[str, Any]) -> str:
     """What was found, in sentences, for `report()`."""
-    lines = [
-        f"{info['method']}: {info['title']}",
-        f"dimension {info['dimension']} in {info['space']} coordinates"
-        + (f", inside an affine subspace of dimension {info['affine_dimension']}" * (info["affine_dimension"] < info["space"])),
-    ]
-    lines += [info["verdict"]] if info["verdict"] else []
+    d, n = info["space"], info["affine_dimension"]
+    inside = f", inside an affine subspace of dimension {n}" if n < d else ""
+    lines = [f"{info['method']}: {info['title']}", f"dimension {info['dimension']} in {d} coordinates{inside}", info["verdict"]]
     lines += [f"equation: {e}" for e in info["affine"] + info["equations"]]
-    lines += [f"inequality: {info['inequality']}"] if info["inequality"] else []
+    lines.append(f"inequality: {info['inequality']}" if info["inequality"] else "")
     if info["noise"] is not None:
         lines.append(f"noise across the set: {info['noise']:.2g} per coordinate (size of the set {info['size']:.3g})")
     if info["reach"] is not None:
         lines.append(f"reach, estimated: {info['reach']:.3g}")
     lines.append(f"{info['samples']} samples; {info['copies']} copies and {info['outliers']} outliers dropped")
-    lines += info["notes"]
-    lines += trust(info)
+    lines += info["notes"] + trust(info)
     if info["candidates"]:
         lines.append("tried (risk at small and large displacement: the dimension is best; distance of held-out samples):")
     for c in info["candidates"]:
-        mark = "*" if c["chosen"] else " "
         score = c["failure"] or f"{c['risk'][0]:.4g} {c['risk'][1]:.4g}, {c['residual']:.2g}"
-        lines.append(f" {mark} {c['method']}, {c['title']}: {score}")
+        lines.append(f" {'*' if c['chosen'] else ' '} {c['method']}, {c['title']}: {score}")
     lines.append("Fitted to samples, not exact: violation(x) is the distance to its own projection.")
-    return "\n".join(lines)
+    return "\n".join(line for line in lines if line)
 
 
 def trust(info: dict[str, Any]) -> list[str]:
     """How far the set can be trusted, in sentences."""
     known, landed = info["calibration"], info["landings"]
-    if known is None:
-        lines = ["no bound on the distance of new samples: that takes 590 different samples, a tenth of which is spared for it"]
-    else:
-        lines = [
+    bound = "no bound on the distance of new samples: that takes 590 different samples, a tenth of which is spared for it"
+    if known is not None:
+        bound = (
             f"with a confidence of 95 %, 95 % of new samples lie within {known['within']['0.95']:.2g} of the set "
             f"({known['samples']} samples that were used for nothing else; their median is {known['median']:.2g})"
-        ]
-    lines.append(
+        )
+    beyond = (
         f"{landed['beyond']:.1%} of samples displaced by {landed['law']:g} of the size are projected to points farther from "
         f"every sample than these are from each other"
     )
-    lines += [f"close call: {title}" for title in info["close_calls"]]
-    return lines + [f"DOUBT: {doubt}" for doubt in info["doubts"]]
+    calls = [f"close call: {title}" for title in info["close_calls"]]
+    return [bound, beyond, *calls, *(f"DOUBT: {doubt}" for doubt in info["doubts"])]
 
 
 @torch.no_grad()
@@ -144,9 +134,8 @@ def affine(data: Samples) -> list[str]:
     if not 0 < d - n <= 3:
         return []
     normals = torch.linalg.qr(data.frame, mode="complete")[0][:, n:].mT
-    C = _echelon(torch.cat([-normals @ data.center[:, None], normals], 1))
-    names, extent = [f"x{k + 1}" for k in range(d)], float(data.center.abs().max()) + data.unit
-    return [f"{t} = 0" for t in (_polynomial(row, Monomials(d, 1).exponents, names, extent) for row in C) if t]
+    C = torch.cat([-normals @ data.center[:, None], normals], 1)
+    return [f"{p} = 0" for p in _written(C, list(range(d)), 1, float(data.center.abs().max()) + data.unit)]
 
 
 def inequality(M: Algebraic) -> str:
@@ -163,12 +152,8 @@ def _readable(M: Algebraic, values: Callable[[Tensor], Tensor], degree: int) -> 
     own = all(bool((identity == col).all(1).any()) for col in M.frame.mT[:, None])
     if not own or float(middle.norm()) > 10 * M.unit:  # far from the origin the terms cancel
         return []
-    names = [f"x{int(col.argmax()) + 1}" for col in M.frame.mT]
-    C = _expanded(M, values, degree)
-    C = _echelon(C) if len(C) > 1 else C
     extent = float(middle.abs().max() + M.unit * M.scale.max())
-    texts = [_polynomial(row, Monomials(M.n, degree).exponents, names, extent) for row in C]
-    return [t for t in texts if t]
+    return _written(_expanded(M, values, degree), M.frame.argmax(0).tolist(), degree, extent)
 
 
 def _expanded(M: Algebraic, values: Callable[[Tensor], Tensor], degree: int) -> Tensor:
@@ -197,21 +182,21 @@ def _echelon(C: Tensor) -> Tensor:
     return C.flip(1)
 
 
-def _polynomial(c: Tensor, exponents: list[tuple[int, ...]], names: list[str], extent: float) -> str:
-    """Terms that are 1e-5 of the largest where the set is."""
-    weight = torch.tensor([extent ** sum(a) for a in exponents], dtype=torch.float64) * c.abs()
-    kept = (weight > 1e-5 * weight.max()).flip(0)
-    terms = [(float(v), a) for v, a, k in zip(c.flip(0), reversed(exponents), kept, strict=True) if k]
-    if len(terms) > READABLE:
-        return ""
-    lead = terms[0][0]
-    words = [_term(v / lead, a, names, i == 0) for i, (v, a) in enumerate(terms)]
-    return " ".join(words)
+def _written(C: Tensor, coordinates: list[int], degree: int, extent: float) -> list[str]:
+    """The polynomials with the coefficients C (r, count) that are short: terms that are 1e-5 of the largest where the set is."""
+    names, exponents = [f"x{k + 1}" for k in coordinates], Monomials(len(coordinates), degree).exponents
+    size = torch.tensor([extent ** sum(a) for a in exponents], dtype=torch.float64)
+    found = []
+    for c in _echelon(C):
+        kept = (size * c.abs() > 1e-5 * (size * c.abs()).max()).nonzero()[:, 0].flip(0).tolist()
+        if 0 < len(kept) <= READABLE:
+            words = [_term(float(c[k] / c[kept[0]]), exponents[k], names) for k in kept]
+            found.append(" ".join(words).removeprefix("+ "))
+    return found
 
 
-def _term(v: float, a: tuple[int, ...], names: list[str], first: bool) -> str:
+def _term(v: float, a: tuple[int, ...], names: list[str]) -> str:
+    """With its sign, as in "- 2 x1^2 x3"."""
     factors = [n if e == 1 else f"{n}^{e}" for n, e in zip(names, a, strict=True) if e]
     number = f"{abs(v):.6g}"
-    body = " ".join(([] if number == "1" and factors else [number]) + factors)
-    sign = "-" if v < 0 else "+"
-    return (f"-{body}" if v < 0 else body) if first else f"{sign} {body}"
+    return " ".join(["-" if v < 0 else "+", *([] if number == "1" and factors else [number]), *factors])

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..core import skin
 from ..kernels.derivative import eager
 from ..kernels.vectors import norm, pulled_in, unit
-from .base import EPS, FAR, LearnedSet
+from .base import EPS, FAR, LearnedSet, misfit
 
 
 class Polyhedral(LearnedSet):
@@ -26,20 +26,21 @@ class Polyhedral(LearnedSet):
     facets: Tensor
     normals: Tensor
     centre: Tensor
-    levels: Tensor
-    along: Tensor
-    along_at: Tensor
-    across: Tensor
-    across_at: Tensor
+    directions: Tensor
+    offs: Tensor
     lengths: Tensor
     ROWS, FACETS = 256, 512  # compared at once: bounds the memory
 
-    def __init__(self, facets: Tensor, normals: Tensor, margin: float = 0.0):
-        super().__init__((facets.shape[-1],))
-        self.margin, d = float(margin), facets.shape[-1]
-        self._constant("facets", facets.double())
-        self._constant("normals", normals.double())
-        corners = self.facets.reshape(-1, d)
+    def __init__(self, margin: float, **tensors: Tensor):
+        super().__init__(tensors["facets"].shape[-1:])
+        kind, d = type(self).__name__, math.prod(self.shape)
+        if misfit(self.sizes, tensors) or d not in (2, 3):
+            wanted = ", ".join(f"{name} ({', '.join(letters)})" for name, letters in self.sizes.items())
+            got = ", ".join(str(tuple(t.shape)) for t in tensors.values())
+            raise ValueError(f"{kind} asked for {wanted} with d = 2 or 3, got {got}. Write {kind}.fit(samples).")
+        for name, t in tensors.items():
+            self._constant(name, t.double())
+        self.margin, corners = float(margin), self.facets.flatten(0, 1)
         self._constant("centre", (corners.amin(0) + corners.amax(0)) / 2)
         self.size = float(norm(corners - self.centre).max())
         self.rounding = 2 * skin(corners, d) * float(norm(corners).max())
@@ -57,7 +58,11 @@ class Polyhedral(LearnedSet):
         q of all samples is the share of the true volume that R leaves out, V q / (1 - q) with R's own volume V, and the
         margin is that over the area of R's boundary.
         """
-        area, volume = measures(self.facets, self.normals)
+        d = self.shape[0]
+        e = self.facets[:, 1:] - self.facets[:, :1]
+        areas = norm(e[:, 0]) if d == 2 else norm(torch.linalg.cross(e[:, 0], e[:, 1])) / 2
+        heights = (self.normals * (self.facets[:, 0] - self.facets.mean((0, 1)))).sum(-1)
+        area, volume = areas.sum(), (areas * heights).sum() / d  # by the divergence theorem
         q = len(self.facets.flatten(0, 1).unique(dim=0)) / samples
         self.margin = float(volume * q / (area * max(1 - q, q)))  # more corners than other samples: no share to go by
         return self
@@ -75,9 +80,6 @@ class Polyhedral(LearnedSet):
             out = out.index_put((out.nonzero()[:, 0],), ~self._near(*self._pulled(z[out])))
         return ~out
 
-    def trusted(self, z, y):
-        return torch.ones_like(z[:, 0], dtype=torch.bool)
-
     def _land(self, z: Tensor) -> Tensor:
         """The nearest point for z outside of R."""
         y, p = self._pulled(z)
@@ -88,8 +90,7 @@ class Polyhedral(LearnedSet):
     def _pulled(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """z itself, or the point of its ray at FAR sizes of the region; and the nearest point on the facets."""
         y = pulled_in(z, FAR * self.size, self.centre)
-        nearest = [self._nearest(rows) for rows in y.detach().split(self.ROWS)]
-        nearest = torch.cat(nearest) if nearest else torch.zeros(0, dtype=torch.int64)
+        nearest = torch.cat([self._nearest(rows) for rows in y.detach().split(self.ROWS)])
         return y, foot(y, self.facets[nearest], self.normals[nearest])
 
     def _near(self, y: Tensor, p: Tensor) -> Tensor:
@@ -98,21 +99,17 @@ class Polyhedral(LearnedSet):
 
     def _nearest(self, y: Tensor) -> Tensor:
         """(rows,): which facet is nearest."""
-        best, which = torch.full_like(y[:, 0], math.inf), torch.zeros_like(y[:, 0], dtype=torch.int64)
-        for i in range(0, len(self.facets), self.FACETS):
-            least, at = self._squares(y, slice(i, i + self.FACETS)).min(-1)
-            which = torch.where(least < best, at + i, which)
-            best = torch.minimum(best, least)
-        return which
+        parts = [self._squares(y, slice(i, i + self.FACETS)).min(-1) for i in range(0, len(self.facets), self.FACETS)]
+        part = torch.stack([p.values for p in parts]).argmin(0)
+        return part * self.FACETS + torch.stack([p.indices for p in parts]).gather(0, part[None])[0]
 
     def _squares(self, y: Tensor, part: slice) -> Tensor:
         """(rows, facets): squared distances, in coordinates of the facets: height, and along and across each edge."""
-        height = y @ self.normals[part].mT - self.levels[part]
+        height, *ways = [y @ way[part].mT - off[part] for way, off in zip(self.directions, self.offs, strict=True)]
         beyond, least = torch.full_like(height, -math.inf), torch.full_like(height, math.inf)
-        for k in range(len(self.lengths)):
-            along = y @ self.along[k, part].mT - self.along_at[k, part]
-            across = y @ self.across[k, part].mT - self.across_at[k, part]
-            over = along - along.clamp(min=0).minimum(self.lengths[k, part])
+        edges = len(self.lengths)
+        for along, across, length in zip(ways[:edges], ways[edges:], self.lengths, strict=True):
+            over = along - along.clamp(min=0).minimum(length[part])
             least = torch.minimum(least, over.square() + across.square())
             beyond = torch.maximum(beyond, across)
         return height.square() + torch.where(beyond < 0, 0.0, least)
@@ -125,24 +122,11 @@ class Polyhedral(LearnedSet):
         step = math.sqrt(torch.finfo(x.dtype).eps) * self.size
         return torch.func.jvp(self._project, (x.detach() + step * unit(v.detach()),), (v,))[1]
 
-    # --- to disk and back; `tensors` are those of the constructor ---------------------------------------
     def spec(self) -> dict[str, Any]:
         return {"margin": self.margin}
 
-    @classmethod
-    def from_parts(cls, tensors, spec):
-        return cls(**tensors, **spec)
-
     def extra_repr(self):
         return f"{self.shape[0]}, facets={len(self.facets)}" + f", margin={self.margin:.3g}" * bool(self.margin)
-
-
-def measures(facets: Tensor, normals: Tensor) -> tuple[Tensor, Tensor]:
-    """The area of the facets (their length in the plane), and the volume between them, by the divergence theorem."""
-    d = facets.shape[-1]
-    e = facets[:, 1:] - facets[:, :1]
-    areas = norm(e[:, 0]) if d == 2 else norm(torch.linalg.cross(e[:, 0], e[:, 1])) / 2
-    return areas.sum(), (areas * (normals * (facets[:, 0] - facets.mean((0, 1)))).sum(-1)).sum() / d
 
 
 def foot(y: Tensor, corners: Tensor, normal: Tensor) -> Tensor:
@@ -170,22 +154,14 @@ def _on_segment(y: Tensor, a: Tensor, e: Tensor) -> Tensor:
 
 
 def _frames(facets: Tensor, normals: Tensor) -> dict[str, Tensor]:
-    """Coordinates of points relative to each facet: direction . y - offset, directions (edges, F, d), offsets (edges, F).
+    """Coordinates of points relative to each facet: direction . y - off, with directions (ways, F, d) and offs (ways, F).
 
-    `along` an edge, from its first corner; `across` it, in the facet's plane, outwards (0 in R^2); `levels`: of the facets.
+    The ways are that of the normal, those along each edge, from its first corner, and those across each edge, in the facet's
+    plane, outwards (0 in R^2). lengths: (edges, F).
     """
-    a = facets.transpose(0, 1) if facets.shape[-1] == 3 else facets[None, :, 0]  # (edges, F, d)
-    e = (a.roll(-1, 0) if len(a) == 3 else facets[None, :, 1]) - a
+    corners, edges = facets.transpose(0, 1), {2: 1, 3: 3}[facets.shape[-1]]
+    a, e = corners[:edges], (corners.roll(-1, 0) - corners)[:edges]
     along = unit(e)
-    across = torch.linalg.cross(along, normals.expand_as(along)) if len(a) == 3 else torch.zeros_like(along)
-    at = {"along_at": (along * a).sum(-1), "across_at": (across * a).sum(-1), "levels": (normals * a[0]).sum(-1)}
-    return {"along": along, "across": across, "lengths": norm(e), **at}
-
-
-def turned(corners: Tensor, normals: Tensor) -> Tensor:
-    """Triangles with their corners counterclockwise, seen from outside."""
-    if corners.shape[-1] == 2:
-        return corners
-    a, b, c = corners.unbind(1)
-    wrong = (torch.linalg.cross(b - a, c - a) * normals).sum(-1) < 0
-    return torch.where(wrong[:, None, None], corners[:, [0, 2, 1]], corners)
+    across = torch.linalg.cross(along, normals.expand_as(along)) if edges == 3 else torch.zeros_like(along)
+    directions = torch.cat([normals[None], along, across])
+    return {"directions": directions, "offs": (directions * torch.cat([a[:1], a, a])).sum(-1), "lengths": norm(e)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ class Heat(LearnedSet):
 
     method = "heat"
     samples: Tensor
+    sizes: ClassVar = {"samples": "Nd"}
 
     def __init__(self, samples: Tensor, t: float, shape: tuple[int, ...]):
         super().__init__(shape)
@@ -67,13 +69,12 @@ class Heat(LearnedSet):
         return self._over_rows(lambda z: self._weights(z) @ self.samples, z)
 
     def _spread(self, z: Tensor, y: Tensor, g: Tensor) -> Tensor:
+        return self._over_rows(self._covariance, z, y, g)
+
+    def _covariance(self, z: Tensor, y: Tensor, g: Tensor) -> Tensor:
         """DP(x) g = sum_i w_i x_i <x_i - y, g> / t."""
-
-        def rule(z: Tensor, y: Tensor, g: Tensor) -> Tensor:
-            along = g @ self.samples.mT - (y * g).sum(-1, keepdim=True)
-            return (self._weights(z) * along) @ self.samples / self.t
-
-        return self._over_rows(rule, z, y, g)
+        along = g @ self.samples.mT - (y * g).sum(-1, keepdim=True)
+        return (self._weights(z) * along) @ self.samples / self.t
 
     def _weights(self, z: Tensor) -> Tensor:
         """w: (rows, N). |x - x_i|^2 without |x|^2, which softmax does not see; from the mean, where rounding is least."""
@@ -84,28 +85,20 @@ class Heat(LearnedSet):
     def _over_rows(self, f, *points: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
             return f(*points)
-        parts = [p.split(_rows(self.samples)) for p in points]
+        parts = zip(*(p.split(_rows(self.samples)) for p in points), strict=True)
         if not eager() or torch.is_grad_enabled():
-            return torch.cat([f(*p) for p in zip(*parts, strict=True)])
+            return torch.cat([f(*p) for p in parts])
         # small results between large blocks would keep malloc from using these again: write them where they belong
         out = torch.empty_like(points[0])
-        for part, *p in zip(out.split(_rows(self.samples)), *parts, strict=True):
-            part.copy_(f(*p))
+        for rows, p in zip(out.split(_rows(self.samples)), parts, strict=True):
+            rows.copy_(f(*p))
         return out
 
-    # --- to disk and back --------------------------------------------------------------------------------
     def known(self):
         return self.samples
 
-    def tensors(self):
-        return {"samples": self.samples}
-
     def spec(self):
         return {"t": self.t, "shape": list(self.shape)}
-
-    @classmethod
-    def from_parts(cls, tensors, spec):
-        return cls(tensors["samples"], spec["t"], tuple(spec["shape"]))
 
     def extra_repr(self):
         return f"<{len(self.samples)}x{self.samples.shape[1]}>, t={self.t:g}, shape={self.shape}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..extras import needed_for
-from .facets import Polyhedral, turned
+from .facets import Polyhedral
 
 
 class Hull(Polyhedral):
@@ -17,35 +18,22 @@ class Hull(Polyhedral):
     method = "hull"
     reach = math.inf
     offsets: Tensor
+    sizes: ClassVar = {"facets": "Fdd", "normals": "Fd", "offsets": "F"}
     KNOWN = 4096  # points inside
 
     def __init__(self, facets: Tensor, normals: Tensor, offsets: Tensor, margin: float = 0.0):
-        d = facets.shape[-1]
-        if (
-            d not in (2, 3)
-            or facets.shape[1:] != (d, d)
-            or normals.shape != facets.shape[:2]
-            or offsets.shape != normals.shape[:1]
-        ):
-            raise ValueError(
-                f"Hull asked for facets (F, d, d), normals (F, d) and offsets (F,) with d = 2 or 3, got {tuple(facets.shape)}, "
-                f"{tuple(normals.shape)} and {tuple(offsets.shape)}. Write Hull.fit(samples)."
-            )
-        super().__init__(facets, normals, margin)
-        self._constant("offsets", offsets.double())
+        super().__init__(margin, facets=facets, normals=normals, offsets=offsets)
 
     @classmethod
     def fit(cls, samples: Tensor) -> Hull:
         """The convex hull of samples (N, d), d = 2 or 3, not all of them on a line or in a plane."""
         x = checked(samples)
-        hull = _qhull(x)
-        corners = x[torch.as_tensor(hull.simplices, dtype=torch.int64)]  # (F, d, d)
+        hull = qhull("Hull", x)
         normals = torch.as_tensor(hull.equations[:, :-1])
-        hull_points = x[torch.as_tensor(hull.vertices, dtype=torch.int64)]
-        levels = [
-            (n @ hull_points.mT).amax(1) for n in normals.split(cls.FACETS)
-        ]  # qhull's own may leave a sample out by rounding
-        return cls(turned(corners, normals), normals, torch.cat(levels))
+        tips = x[torch.as_tensor(hull.vertices, dtype=torch.int64)]
+        # qhull's own offsets may leave a sample out by rounding
+        offsets = torch.cat([(n @ tips.mT).amax(1) for n in normals.split(cls.FACETS)])
+        return cls(turned(x[torch.as_tensor(hull.simplices, dtype=torch.int64)], normals), normals, offsets)
 
     def known(self):
         """Points inside and corners."""
@@ -68,13 +56,18 @@ class Hull(Polyhedral):
         over = [(rows @ self.normals.mT - self.offsets).amax(-1) for rows in z.split(self.ROWS * 16)]
         return torch.cat(over) > self.rounding
 
-    # --- to disk and back --------------------------------------------------------------------------------
-    def tensors(self) -> dict[str, Tensor]:
-        return {k: getattr(self, k) for k in ("facets", "normals", "offsets")}
+
+def turned(corners: Tensor, normals: Tensor) -> Tensor:
+    """Triangles with their corners counterclockwise, seen from outside."""
+    if corners.shape[-1] == 2:
+        return corners
+    a, b, c = corners.unbind(1)
+    wrong = (torch.linalg.cross(b - a, c - a) * normals).sum(-1) < 0
+    return torch.where(wrong[:, None, None], corners[:, [0, 2, 1]], corners)
 
 
 def checked(samples: Tensor, name: str = "Hull") -> Tensor:
-    """Samples (N, d), d = 2 or 3, in float64 on the CPU; raise unless they are finite and span R^d."""
+    """Samples (N, d), d = 2 or 3, in float64 on the CPU; raise unless they are finite and span R^d beyond rounding."""
     if not isinstance(samples, Tensor) or not samples.dtype.is_floating_point:
         kind = samples.dtype if isinstance(samples, Tensor) else type(samples).__name__
         raise TypeError(f"{name}.fit asked for a floating point tensor, got {kind}. Write torch.as_tensor(x).double().")
@@ -84,42 +77,39 @@ def checked(samples: Tensor, name: str = "Hull") -> Tensor:
             f"Reduce the dimension first: x @ basis, with basis (d, 2) or (d, 3)."
         )
     x = samples.detach().cpu().double()
-    if not torch.isfinite(x).all():
-        bad = int((~torch.isfinite(x)).any(1).sum())
+    bad = int((~torch.isfinite(x)).any(1).sum())
+    if bad:
         raise ValueError(
             f"{name}.fit asked for finite samples, but {bad} of {len(x)} rows hold NaN or inf. Drop them: x[x.isfinite().all(1)]."
         )
-    _require_volume(x, name)
+    spanned = _spanned(x) if len(x) else 0
+    if spanned < x.shape[1]:
+        fix = (
+            "They are one point: add others.",
+            "They are on a line: write ib.Box([low], [high]) for the coordinate along it.",
+            f"They are in a plane: write {name}.fit(x @ basis), with basis (3, 2) of that plane.",
+        )[spanned]
+        raise ValueError(
+            f"{name}.fit asked for {x.shape[1] + 1} or more points that span R^{x.shape[1]}, got {len(x)} that span {spanned} of "
+            f"{x.shape[1]} dimensions. {fix}"
+        )
     return x
 
 
-def _require_volume(x: Tensor, name: str) -> None:
-    """Raise unless x (N, d) spans all d dimensions beyond rounding."""
-    n, d = x.shape
-    s = torch.linalg.svdvals(x - x.mean(0)) if n else x.new_zeros(0)
-    room = 64 * torch.finfo(x.dtype).eps * float(x.abs().max()) * math.sqrt(n) if n else 0.0
-    spanned = int((s > room).sum())
-    if spanned < d:
-        line = "They are on a line: write ib.Box([low], [high]) for the coordinate along it."
-        plane = f"They are in a plane: write {name}.fit(x @ basis), with basis (3, 2) of that plane."
-        fix = {0: "They are one point: add others.", 1: line, 2: plane}[spanned]
-        raise ValueError(
-            f"{name}.fit asked for {d + 1} or more points that span R^{d}, got {n} that span {spanned} of {d} dimensions. {fix}"
-        )
+def _spanned(x: Tensor) -> int:
+    """In how many dimensions the samples are spread by more than rounding."""
+    rounding = 64 * torch.finfo(x.dtype).eps * float(x.abs().max()) * math.sqrt(len(x))
+    return int((torch.linalg.svdvals(x - x.mean(0)) > rounding).sum())
 
 
-def _qhull(x: Tensor):
-    with needed_for("Fitting a convex hull"):
-        from scipy.spatial import ConvexHull, QhullError
+def qhull(name: str, x: Tensor) -> Any:
+    """What qhull finds for a set of that name: the convex hull of the samples x, or their Delaunay triangulation."""
+    with needed_for("Fitting a convex hull or an alpha shape"):
+        from scipy.spatial import ConvexHull, Delaunay, QhullError
     try:
-        return ConvexHull(x.numpy())
+        return {"Hull": ConvexHull, "AlphaShape": Delaunay}[name](x.numpy())
     except QhullError as error:
-        raise flat("Hull", x, error) from None
-
-
-def flat(name: str, x: Tensor, error: Exception) -> ValueError:
-    """What to say of samples that qhull finds flat."""
-    return ValueError(
-        f"{name}.fit asked for points that span R^{x.shape[1]}, got {len(x)} that are flat up to rounding "
-        f"({str(error).splitlines()[0]}). Reduce the dimension first: x @ basis."
-    )
+        raise ValueError(
+            f"{name}.fit asked for points that span R^{x.shape[1]}, got {len(x)} that are flat up to rounding "
+            f"({str(error).splitlines()[0]}). Reduce the dimension first: x @ basis."
+        ) from None

@@ -33,17 +33,16 @@ class Report:
         """The report of a set that prints as `name`, from what `fit` stored in its `info`."""
         if "text" not in info:
             return cls(name, method, text=f"{name}: made by hand, nothing was fitted.")
-        known = info.get("calibration") or {}
-        words = {key: info.get(key) for key in ("dimension", "noise", "reach", "samples", "outliers")}
+        known = {key: info.get(key) for key in ("dimension", "noise", "reach", "samples", "outliers")}
         return cls(
             title=_printable(info.get("title", name)),
             method=method,
             equations=tuple(map(_printable, [*info.get("affine", ()), *info.get("equations", ())])),
-            inequality=_printable(info["inequality"]) if info.get("inequality") else None,
-            within=known.get("within", {}).get("0.95"),
+            inequality=_printable(info.get("inequality") or "") or None,
+            within=((info.get("calibration") or {}).get("within") or {}).get("0.95"),
             doubts=tuple(map(_printable, info.get("doubts", ()))),
             text=_printable(info["text"]),
-            **words,
+            **known,
         )
 
     def __str__(self) -> str:

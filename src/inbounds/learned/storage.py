@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import reprlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .algebraic import Algebraic
 from .alpha import AlphaShape
-from .base import LearnedSet, is_number, is_whole, read
+from .base import LearnedSet, misfit, read
 from .flow_fit import LearnedFlow
 from .heat import Heat
 from .hull import Hull
@@ -22,34 +19,8 @@ from .polynomials import Monomials
 from .within import Within
 
 READERS: dict[str, type[LearnedSet]] = {c.__name__: c for c in (Algebraic, AlphaShape, Heat, Hull, LearnedFlow, Local, Within)}
-
-Rule = tuple[Callable[[Any], bool], str]
-SHAPE: Rule = (lambda v: isinstance(v, list) and all(is_whole(n, 1) for n in v), "a list of whole numbers > 0")
-WHOLE: Rule = (is_whole, "a whole number >= 0")
-POSITIVE: Rule = (lambda v: is_number(v) and 0 < v < math.inf, "a finite number > 0")
-OBJECT: Rule = (lambda v: isinstance(v, dict), "an object")
-RULES = {
-    "shape": SHAPE,
-    **dict.fromkeys(("degree", "dim", "blend", "size", "width", "depth", "steps", "max_steps"), WHOLE),
-    **dict.fromkeys(("unit", "t", "T", "scale", "tolerance", "rtol", "atol"), POSITIVE),
-    **dict.fromkeys(("of", "net"), OBJECT),
-    **dict.fromkeys(("thickness", "margin"), (lambda v: is_number(v) and 0 <= v < math.inf, "a finite number >= 0")),
-    "inner": (lambda v: is_whole(v) or isinstance(v, str), "a degree or a method"),
-}
-
-# a letter per dimension; the same letter, the same size
-SIZES = {
-    "Algebraic": {"center": "d", "frame": "dn", "scale": "n", "samples": "sn", "C": "rq", "tau": "r", "W": "scr", "F": "mp"},
-    "LearnedFlow": {"samples": "sd"},
-    "Within": {
-        "inner.facets": "fnn",
-        "inner.normals": "fn",
-        "inner.graphs": "gkn",
-        "inner.samples": "sn",
-        "center": "d",
-        "frame": "dn",
-    },
-}
+# of the polynomials of Algebraic, q and p are the numbers of monomials; the other kinds look at their tensors themselves
+SIZES = {"center": "d", "frame": "dn", "scale": "n", "samples": "sn", "C": "rq", "tau": "r", "W": "scr", "F": "mp"}
 
 
 def load(path: str | Path) -> LearnedSet:
@@ -58,10 +29,8 @@ def load(path: str | Path) -> LearnedSet:
     if header["class"] not in READERS:
         raise ValueError(f"load asked for a set of a known kind, got {header['class']!r} in {path}. Update inbounds.")
     try:
-        _check_spec(header["spec"])
-        tensors = {k: _checked(k, t) for k, t in tensors.items()}
-        _check_sizes(header["class"], header["spec"], tensors)
-        M = assemble(header, tensors)
+        _check(header, tensors)
+        M = assemble(header, {k: t if k.startswith("net.") else t.double() for k, t in tensors.items()})
         M.check()
         _try_out(M)
     except Exception as error:  # whatever it is, the file is to blame
@@ -77,34 +46,20 @@ def assemble(header: dict, tensors: dict[str, Tensor]) -> LearnedSet:
     return M.eval()
 
 
-def _check_spec(spec: dict[str, Any]) -> None:
-    for key, value in spec.items():
-        fits, wanted = RULES.get(key, (lambda v: True, ""))
-        if not fits(value):
-            raise ValueError(f"{key} is {reprlib.repr(value)}, not {wanted}")
-        if isinstance(value, dict):
-            _check_spec(value)
-
-
-def _checked(name: str, t: Tensor) -> Tensor:
-    """In float64; the weights of networks as they are."""
-    if not t.dtype.is_floating_point or not bool(torch.isfinite(t).all()):
-        raise ValueError(f"{name} ({t.dtype}) should hold finite floating point numbers")
-    return t if name.startswith("net.") else t.double()
-
-
-def _check_sizes(kind: str, spec: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Raise where sizes disagree: broadcasting would hide some of it."""
-    known = {"d": math.prod(spec["shape"])} if "shape" in spec else {}
-    if kind == "Algebraic":
+def _check(header: dict, tensors: dict[str, Tensor]) -> None:
+    """Raise where numbers are none, or where sizes disagree that the set's constructor does not compare."""
+    for name, t in tensors.items():
+        if not t.dtype.is_floating_point or not bool(torch.isfinite(t).all()):
+            raise ValueError(f"{name} ({t.dtype}) should hold finite floating point numbers")
+    spec, sizes, known = header["spec"], {}, {}
+    if header["class"] == "Algebraic":
         n = tensors["frame"].shape[-1]
-        known |= {k: Monomials.count(n, spec[name]) for k, name in (("q", "degree"), ("p", "inner"))}
-    for name, letters in SIZES.get(kind, {}).items():
-        shape = tuple(tensors[name].shape) if name in tensors else ()
-        wanted = ", ".join(str(known.get(k, k)) for k in letters)
-        fits = len(shape) == len(letters) and all(known.setdefault(k, n) == n for k, n in zip(letters, shape, strict=True))
-        if name in tensors and not fits:
-            raise ValueError(f"{name} has shape {shape}, not ({wanted}), for points of shape {spec.get('shape')}")
+        sizes, known = SIZES, {"q": Monomials.count(n, spec["degree"]), "p": Monomials.count(n, spec["inner"])}
+    if header["class"] == "LearnedFlow" and "samples" in tensors:
+        sizes = {"samples": "sd"}
+    wrong = sizes and misfit(sizes, tensors, d=math.prod(spec["shape"]), **known)
+    if wrong:
+        raise ValueError(f"{wrong}, for points of shape {spec['shape']}")
 
 
 @torch.no_grad()

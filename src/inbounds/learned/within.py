@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from .alpha import AlphaShape
-from .base import EPS, LearnedSet, check_frame
+from .base import EPS, LearnedSet, check_frame, misfit
 from .heat import Heat
 from .hull import Hull
 from .local import Local
@@ -20,10 +21,14 @@ class Within(LearnedSet):
 
     center: Tensor
     frame: Tensor
-    inner: LearnedSet
+    sizes: ClassVar = {"center": "d", "frame": "dn"}
 
     def __init__(self, inner: LearnedSet, shape: tuple[int, ...], center: Tensor, frame: Tensor, unit: float = 1.0):
         super().__init__(shape)
+        d, n = math.prod(self.shape), math.prod(inner.shape)
+        wrong = misfit(self.sizes, {"center": center, "frame": frame}, d=d, n=n)
+        if wrong:
+            raise ValueError(f"Within asked for a subspace of R^{d} around a set of R^{n}, but {wrong}.")
         self.unit = float(unit)
         self.part, self.method, self.reach = inner, inner.method, inner.reach
         self._constant("center", center)
@@ -34,20 +39,23 @@ class Within(LearnedSet):
         """That of the set inside, in the units around it."""
         return self.unit * self.part.thickness
 
-    def foot(self, z, eps=EPS):
-        return self.center + self.unit * self.part.foot(self._lower(z), eps) @ self.frame.mT
-
     def _lower(self, z: Tensor) -> Tensor:
         return (z - self.center) @ self.frame / self.unit
+
+    def _lift(self, w: Tensor) -> Tensor:
+        return self.center + self.unit * w @ self.frame.mT
+
+    def foot(self, z, eps=EPS):
+        return self._lift(self.part.foot(self._lower(z), eps))
 
     def trusted(self, z, y):
         return self.part.trusted(self._lower(z), self._lower(y))
 
     def draw(self, n, generator):
-        return self.center + self.unit * self.part.draw(n, generator) @ self.frame.mT
+        return self._lift(self.part.draw(n, generator))
 
     def known(self):
-        return self.center + self.unit * self.part.known() @ self.frame.mT
+        return self._lift(self.part.known())
 
     def leaves(self, z):
         return self.part.leaves(self._lower(z))
@@ -61,8 +69,8 @@ class Within(LearnedSet):
         check_frame(self.frame)
         self.part.check()
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {"center": self.center, "frame": self.frame, **{f"inner.{k}": t for k, t in self.part.tensors().items()}}
+    def tensors(self):
+        return super().tensors() | {f"inner.{k}": t for k, t in self.part.tensors().items()}
 
     def spec(self) -> dict[str, Any]:
         return {"shape": list(self.shape), "inner": self.part.method, "unit": self.unit, "of": self.part.spec()}
