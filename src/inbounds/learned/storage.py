@@ -14,14 +14,15 @@ from torch import Tensor
 from .algebraic import Algebraic
 from .alpha import AlphaShape
 from .base import LearnedSet, is_number, is_whole, read
-from .flow_fit import LearnedFlow
+from .flow import Flow
 from .heat import Heat
 from .hull import Hull
 from .local import Local
 from .polynomials import Monomials
 from .within import Within
 
-READERS: dict[str, type[LearnedSet]] = {c.__name__: c for c in (Algebraic, AlphaShape, Heat, Hull, LearnedFlow, Local, Within)}
+READERS: dict[str, type[LearnedSet]] = {c.__name__: c for c in (Algebraic, AlphaShape, Flow, Heat, Hull, Local, Within)}
+READERS["LearnedFlow"] = Flow  # its name in files of earlier versions
 
 Rule = tuple[Callable[[Any], bool], str]
 SHAPE: Rule = (lambda v: isinstance(v, list) and all(is_whole(n, 1) for n in v), "a list of whole numbers > 0")
@@ -40,7 +41,7 @@ RULES = {
 # a letter per dimension; the same letter, the same size
 SIZES = {
     "Algebraic": {"center": "d", "frame": "dn", "scale": "n", "samples": "sn", "C": "rq", "tau": "r", "W": "scr", "F": "mp"},
-    "LearnedFlow": {"samples": "sd"},
+    "Flow": {"samples": "sd"},
     "Within": {
         "inner.facets": "fnn",
         "inner.normals": "fn",
@@ -60,7 +61,7 @@ def load(path: str | Path) -> LearnedSet:
     try:
         _check_spec(header["spec"])
         tensors = {k: _checked(k, t) for k, t in tensors.items()}
-        _check_sizes(header["class"], header["spec"], tensors)
+        _check_sizes(READERS[header["class"]].__name__, header["spec"], tensors)
         M = assemble(header, tensors)
         M.check()
         _try_out(M)
