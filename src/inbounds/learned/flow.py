@@ -203,7 +203,7 @@ class Flow(LearnedSet):
         return {"net": net, "shape": list(self.shape), **own}
 
     @classmethod
-    def from_parts(cls, tensors, spec):
+    def from_parts(cls, tensors: dict[str, Tensor], spec: dict[str, Any]) -> Flow:
         """The flow, in eval mode. The weights of the paper's stored runs are named without the `net.` of files."""
         weights = {k.removeprefix("net."): w for k, w in tensors.items() if k != "samples"}
         net = VelocityNet(**spec["net"]).to(weights["out.weight"].dtype)
