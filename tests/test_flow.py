@@ -85,7 +85,7 @@ def test_rk45_agrees_with_scipy_where_steps_are_refused(rtol):
         return torch.stack([torch.tanh(4000 * (t - 0.7)) * z[..., 1], torch.cos(9 * z[..., 0])], -1)
 
     x = 2 * points(6, 2)
-    mine = rk45(field, x, 2.0, rtol, 1e-8, 10_000)
+    mine = rk45(field, x, torch.full((6,), 2.0, dtype=torch.float64), rtol, 1e-8, 10_000)
     taken, evaluated = sum(evaluations), 0
     for row, got in zip(x, mine, strict=True):
         want = scipy(field, row, 2.0, rtol=rtol)
@@ -128,6 +128,8 @@ def test_finite_points_stay_finite(mode):
     M = Flow(VelocityNet(3, 16, 2), 3, 1.0).train(mode)
     x = torch.tensor([0.0, 1e-30, 1e10, 1e30])[:, None].expand(4, 3).requires_grad_(mode)
     assert M.project(x).isfinite().all()
+    far = torch.full((1, 3), 1e300, dtype=torch.float64)
+    assert torch.equal(M.project(far), far)  # the field is at most a few units long
 
 
 def test_too_few_steps_and_broken_fields_raise():

@@ -10,10 +10,10 @@ import inbounds as ib
 from inbounds.cli import main
 from inbounds.learned import Flow, FlowTraining
 from inbounds.learned.flow import VelocityNet
-from inbounds.learned.one_step import Distillation
 from inbounds.paper import open_cell
 from inbounds.paper.cells import chosen_flow
 from inbounds.paper.datasets import _keep
+from inbounds.paper.distil import Distillation
 from inbounds.paper.presets import PRESETS
 from inbounds.paper.units import velocity_configs
 from inbounds.train import Member, Problem, Protocol, StackTraining, mse

@@ -13,9 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import inbounds as ib
-from inbounds.learned import command
-from inbounds.learned.flow import Flow, VelocityNet
-from inbounds.learned.flow_fit import LearnedFlow
+from inbounds.learned import Flow, VelocityNet, command
 from inbounds.learned.heat import Heat
 from inbounds.learned.hull import Hull
 from inbounds.learned.local import Local
@@ -109,7 +107,7 @@ def kept(name):
     if name == "algebraic":
         return ib.fit(torch.nn.functional.normalize(x, dim=1), "algebraic")
     if name == "flow":
-        return LearnedFlow(Flow(VelocityNet(2, 8, 1), (2,), 0.5, steps=3), x)
+        return Flow(VelocityNet(2, 8, 1), (2,), 0.5, steps=3, samples=x).eval()
     inner = {"heat": Heat(x, 0.1, (2,)), "hull": Hull.fit(x), "local": Local.fit(x, (2,), 1, 20, 2)}
     return inner[name] if name in inner else Within(inner["hull"], (3,), points(3), torch.eye(3, 2).double(), 0.5)
 

@@ -80,7 +80,7 @@ def _tried(data: Samples, method: str, support: str, generator: torch.Generator)
 
 
 def _flow(cloud: Cloud, method: str, generator: torch.Generator) -> LearnedSet:
-    from .flow_fit import fit_flow
+    from .flow_training import fit_flow
 
     return fit_flow(cloud.x.reshape(-1, *cloud.shape), generator=generator, own_time=method == "flow-own-time")
 

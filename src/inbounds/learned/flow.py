@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ..core import ConstraintSet
 from ..kernels.derivative import eager
 from ..kernels.vectors import norm
+from .base import EPS, LearnedSet
 from .rk45 import rk45
 
 KEPT = 2**26  # numbers that a walk may keep for its backward pass: 256 MB in float32
 LARGEST = 1e15  # entries are cut there: beyond, LayerNorm's variance overflows in float32; v no longer changes there
+SPEED = 0.5  # |v_n| of the paper: a point that left M at time 0 is at most SPEED t away
+MARGIN = 2.0  # an own time is this much longer than the straight way back takes
 
 
 class VelocityNet(nn.Module):
@@ -41,31 +43,32 @@ class VelocityNet(nn.Module):
 
     def at(self, x: Tensor, clock: Tensor) -> Tensor:
         """The velocity at x, where `clock` is what the first layer makes of the time."""
-        h = self._activate(0, F.linear(x, self.first.weight[:, :-1]) + clock)
-        for i, layer in enumerate(self.hidden, 1):
-            h = self._activate(i, layer(h))
-        return self.out(h)
-
-    def _activate(self, i: int, h: Tensor) -> Tensor:
-        return F.dropout(F.gelu(self.norms[i](h)), self.dropout, self.training)
+        h = F.linear(x.clamp(-LARGEST, LARGEST), self.first.weight[:, :-1]) + clock
+        for scaled, layer in zip(self.norms, [*self.hidden, self.out], strict=True):
+            h = layer(F.dropout(F.gelu(scaled(h)), self.dropout, self.training))
+        return h
 
 
-Start = Callable[[VelocityNet, Tensor], Tensor]  # (net, z (rows, size)) -> (rows,): when each row sets out, in [0, T]
+class Flow(LearnedSet):
+    """The set that samples were drawn from; P(x) = x(0) where dx/dt = v(x, t) and x(t0) = x. Approximate: not in M exactly.
 
-
-class Flow(ConstraintSet):
-    """The set that samples were drawn from; P(x) = x(0) where dx/dt = v(x, t) and x(T) = x. Approximate: not in M exactly.
-
-    The field points away from M, and time runs down from T, so a step is x - dt v(x, t): the paper's dx/ds = -v, s = T - t.
+    The field points away from M, and time runs down from t0, so a step is x - dt v(x, t): the paper's dx/ds = -v, s = t0 - t.
     In training mode, and wherever a gradient is asked for (in eval mode too) or values cannot be looked at (compile, vmap):
     `steps` Euler steps. In eval mode without gradient: RK45 in float64, every row with its own steps, so that a row's
     projection does not depend on its neighbours.
 
+    As in the paper, t0 = T for every x. With `samples` (n, *shape) of the set, x sets out at its own time: seen from x at time t,
+    the mean of the points of M it may come from is x - t v(x, t), so t |v(x, t)| estimates the distance to M, and
+
+        t0 = min(t1, 2 t1 |v(x, t1)| / speed),  t1 = min(T, 2 d / speed),  d the distance to the nearest sample,
+
+    2 being a margin: too late a start falls short of M, too early a one drifts along it. All of it is differentiated, t0 too.
+
     T is in units of x/scale, which is what the network sees. Owns `net`: freezes it, and keeps its dropout off.
     """
 
-    exact = False
-    reach = None
+    method = "flow"
+    samples: Tensor | None
     CHUNK = 2048  # rows integrated at once by RK45: bounds the memory
 
     def __init__(
@@ -78,9 +81,9 @@ class Flow(ConstraintSet):
         rtol: float = 1e-6,
         atol: float = 1e-8,
         max_steps: int = 10_000,
+        samples: Tensor | None = None,
     ):
-        super().__init__()
-        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        super().__init__((shape,) if isinstance(shape, int) else shape)
         if math.prod(self.shape) != net.size:
             raise ValueError(
                 f"Flow asked for a network of {math.prod(self.shape)} numbers for points of shape {self.shape}, got {net.size}. "
@@ -92,64 +95,87 @@ class Flow(ConstraintSet):
         self.net = net.requires_grad_(False).eval()
         self.T, self.scale, self.steps = float(T), float(scale), int(steps)
         self.rtol, self.atol, self.max_steps = float(rtol), float(atol), int(max_steps)
+        self.register_buffer("samples", None, persistent=False)
+        if samples is not None:
+            self._constant("samples", samples.detach().reshape(len(samples), -1).double())
 
     # --- the set -----------------------------------------------------------------------------------------
     def _project(self, x):
-        return (self._integrate(self._standard(x)) * self.scale).reshape(x.shape)
+        """In x's dtype, where the other learned sets take float64: networks are trained on flows in float32."""
+        return self.foot(self._flat(x).reshape(-1, self.net.size)).reshape(x.shape)
 
-    def _violation(self, x):
-        """|x - P(x)|: how far the flow moves x."""
-        return norm(self._flat(x - self._project(x)))
+    def foot(self, z, eps=EPS):
+        return self._integrate(z / self.scale) * self.scale
 
-    def _tangent(self, x, v):
-        """DP(x) v, of the Euler steps."""
-        return torch.func.jvp(lambda x: self._walk(self._standard(x)).reshape(x.shape) * self.scale, (x,), (v,))[1]
+    def known(self):
+        return super().known() if self.samples is None else self.samples
 
-    def _standard(self, x: Tensor) -> Tensor:
-        return self._flat(x).reshape(-1, self.net.size) / self.scale  # (rows, size)
+    def trusted(self, z, y):
+        """Moved no further than the paper's displacements, and, where samples are kept, set out within them of a sample."""
+        near = torch.isfinite(y).all(-1) & (norm(z - y) <= SPEED * self.T * self.scale)
+        return near if self.samples is None else near & (self._gap(z / self.scale) <= SPEED * self.T)
 
-    # --- the two integrators -----------------------------------------------------------------------------
-    def _integrate(self, z: Tensor, start: Start | None = None) -> Tensor:
-        wants_gradient = torch.is_grad_enabled() and z.requires_grad
-        by_euler = self.training or wants_gradient or not eager()
-        return self._euler(z, start) if by_euler else self._rk45(z, start)
-
-    def _euler(self, z: Tensor, start: Start | None = None) -> Tensor:
+    # --- the two integrators, of rows in units of scale --------------------------------------------------
+    def _integrate(self, z: Tensor) -> Tensor:
         """Where the walk would fill the memory, only z is kept for the backward pass, and the steps are walked again there."""
-        if eager() and torch.is_grad_enabled() and z.requires_grad and self._kept(len(z)) > KEPT:
-            return checkpoint(lambda z: self._walk(z, start), z, use_reentrant=False, preserve_rng_state=False)
-        return self._walk(z, start)
+        wants_gradient = torch.is_grad_enabled() and z.requires_grad
+        if eager() and not self.training and not wants_gradient:
+            return self._rk45(z)
+        kept = 3 * len(z) * self.steps * (self.net.depth + 1) * self.net.width  # a layer's input, normalised form, GELU's input
+        if eager() and wants_gradient and kept > KEPT:
+            return checkpoint(self._walk, z, use_reentrant=False, preserve_rng_state=False)
+        return self._walk(z)
 
-    def _kept(self, rows: int) -> int:
-        """Numbers that a walk keeps for its backward pass: of every layer the input, its normalised form and GELU's input."""
-        return 3 * rows * self.steps * (self.net.depth + 1) * self.net.width
-
-    def _walk(self, z: Tensor, start: Start | None = None) -> Tensor:
-        net, dt = self._net(z.dtype), self.T / self.steps
-        if start is not None:
-            return self._walk_from(start(net, z), net, z)
-        times = torch.arange(self.steps, 0, -1, dtype=z.dtype, device=z.device) * dt
-        for clock in net.clock(times).unbind():
-            z = z.sub(net.at(z.clamp(-LARGEST, LARGEST), clock), alpha=dt)
-        return z
-
-    def _walk_from(self, t0: Tensor, net: VelocityNet, z: Tensor) -> Tensor:
-        """Each row from its own time t0 (rows,), in steps of t0/steps."""
-        dt = t0 / self.steps
+    def _walk(self, z: Tensor) -> Tensor:
+        """Euler steps: of T/steps, for which all clocks are read at once, or of t0/steps, each row's own."""
+        net = self._net(z.dtype)
+        if self.samples is None:
+            dt = self.T / self.steps
+            times = torch.arange(self.steps, 0, -1, dtype=z.dtype, device=z.device) * dt
+            for clock in net.clock(times).unbind():
+                z = z.sub(net.at(z, clock), alpha=dt)
+            return z
+        dt = self._start(net, z) / self.steps
         for k in range(self.steps, 0, -1):
-            z = z - dt[:, None] * net(z.clamp(-LARGEST, LARGEST), k * dt)
+            z = z - dt[:, None] * net(z, k * dt)
         return z
 
     @torch.no_grad()
-    def _rk45(self, z: Tensor, start: Start | None = None) -> Tensor:
-        net = self._net(torch.float64)
-        how = (self.rtol, self.atol, self.max_steps)
-        done = [rk45(net, c, self.T if start is None else start(net, c), *how) for c in z.double().split(self.CHUNK)]
+    def _rk45(self, z: Tensor) -> Tensor:
+        net, how = self._net(torch.float64), (self.rtol, self.atol, self.max_steps)
+        done = [rk45(net, rows, self._start(net, rows), *how) for rows in z.double().split(self.CHUNK)]
         return torch.cat(done).to(z.dtype)
 
+    def _start(self, net: VelocityNet, z: Tensor) -> Tensor:
+        """(rows,): t0, the time at which each row sets out."""
+        if self.samples is None:
+            return z.new_full((len(z),), self.T)
+        latest = (self._gap(z) * (MARGIN / SPEED)).clamp(max=self.T)
+        back = norm(latest[:, None] * net(z, latest))
+        return torch.minimum(latest, back * (MARGIN / SPEED))
+
+    def _gap(self, z: Tensor) -> Tensor:
+        """(rows,): the distance to the nearest sample. Which one that is takes float64."""
+        assert self.samples is not None
+        known = self.samples / self.scale
+        half = known.square().sum(-1) / 2
+        nearest = [(half - rows.double() @ known.mT).argmin(-1) for rows in z.detach().split(self.CHUNK)]
+        return norm(z - known[torch.cat(nearest)].to(z.dtype))
+
+    @torch.no_grad()
+    def walked(self, z: Tensor) -> Tensor:
+        """P of rows z (rows, d) by Euler steps, whatever the mode."""
+        return torch.cat([self._walk(rows / self.scale) * self.scale for rows in z.split(self.CHUNK)])
+
     def _net(self, dtype: torch.dtype) -> VelocityNet:
-        same = self.net.out.weight.dtype == dtype
-        return self.net if same else copy.deepcopy(self.net).to(dtype)
+        """The network in another precision. Its casts by `.to` are refused inside torch.func's transforms (torch 2.13)."""
+        if self.net.out.weight.dtype == dtype:
+            return self.net
+        net = copy.deepcopy(self.net)
+        for layer in net.modules():
+            cast: dict[str, Any] = {k: p.to(dtype) for k, p in layer._parameters.items() if p is not None}
+            layer._parameters.update(cast)
+        return net
 
     # --- a module that is not trained with its surroundings -----------------------------------------------
     def train(self, mode: bool = True):
@@ -168,24 +194,26 @@ class Flow(ConstraintSet):
 
     # --- to disk and back --------------------------------------------------------------------------------
     def tensors(self) -> dict[str, Tensor]:
-        """The weights, ready for safetensors; with spec(), all that `load` needs."""
-        return {k: w.detach().clone().contiguous() for k, w in self.net.state_dict().items()}
+        own = {} if self.samples is None else {"samples": self.samples}
+        return {f"net.{k}": w.detach().clone().contiguous() for k, w in self.net.state_dict().items()} | own
 
-    def spec(self) -> dict:
-        """Plain numbers, ready for JSON."""
+    def spec(self) -> dict[str, Any]:
         net = {k: getattr(self.net, k) for k in ("size", "width", "depth", "dropout")}
         own = {k: getattr(self, k) for k in ("T", "scale", "steps", "rtol", "atol", "max_steps")}
         return {"net": net, "shape": list(self.shape), **own}
 
     @classmethod
-    def load(cls, tensors: dict[str, Tensor], spec: dict) -> Flow:
-        """The flow, in eval mode, that tensors() and spec() describe."""
-        net = VelocityNet(**spec["net"]).to(tensors["out.weight"].dtype)
-        net.load_state_dict(tensors)
+    def from_parts(cls, tensors: dict[str, Tensor], spec: dict[str, Any]) -> Flow:
+        """The flow, in eval mode. The weights of the paper's stored runs are named without the `net.` of files."""
+        weights = {k.removeprefix("net."): w for k, w in tensors.items() if k != "samples"}
+        net = VelocityNet(**spec["net"]).to(weights["out.weight"].dtype)
+        net.load_state_dict(weights)
         own = {k: v for k, v in spec.items() if k not in ("net", "shape")}
-        return cls(net, tuple(spec["shape"]), **own).eval()
+        return cls(net, tuple(spec["shape"]), **own, samples=tensors.get("samples")).eval()
+
+    load = from_parts  # the name that callers of Flow know
 
     def extra_repr(self):
         shape = self.shape[0] if len(self.shape) == 1 else self.shape
         scale = "" if self.scale == 1 else f", scale={self.scale:g}"
-        return f"{shape}, T={self.T:g}{scale}"
+        return f"{shape}, T={self.T:g}{scale}" + ("" if self.samples is None else ", own time")

@@ -12,16 +12,13 @@ from ..kernels.runge_kutta import METHODS, combined
 TABLEAU = METHODS["dopri5"]  # its last stage is the solution
 
 
-def rk45(
-    field: Callable[[Tensor, Tensor], Tensor], z: Tensor, T: float | Tensor, rtol: float, atol: float, max_steps: int
-) -> Tensor:
+def rk45(field: Callable[[Tensor, Tensor], Tensor], z: Tensor, T: Tensor, rtol: float, atol: float, max_steps: int) -> Tensor:
     """z(0) from z(T) = z, where dz/dt = field(z (rows, d), t (rows,)): Dormand-Prince with SciPy's step control, row by row.
 
-    T: one for all rows, or (rows,). Rows that have arrived leave the batch; those with a non-finite entry, too, as they came.
+    T: (rows,). Rows that have arrived leave the batch; those with a non-finite entry, too, as they came.
     """
-    t = torch.as_tensor(T, dtype=z.dtype, device=z.device).expand(len(z))
-    out, rows = z.clone(), (torch.isfinite(z).all(-1) & (t > 0)).nonzero()[:, 0]
-    z, t = z[rows], t[rows]
+    out, rows = z.clone(), (torch.isfinite(z).all(-1) & (T > 0)).nonzero()[:, 0]
+    z, t = z[rows], T[rows]
     f = field(z, t)
     h = _first_step(field, z, f, t, rtol, atol)
     refused = torch.zeros_like(rows, dtype=torch.bool)
@@ -49,7 +46,7 @@ def rk45(
         return out
     raise RuntimeError(
         f"Flow: {len(rows)} of {len(out)} rows did not reach t = 0 in {max_steps} RK45 steps, or their step shrank to nothing; "
-        f"the slowest is at t = {float(t.max()):.3g} of T = {float(torch.as_tensor(T).max()):.3g}. The field is too steep there: "
+        f"the slowest is at t = {float(t.max()):.3g} of T = {float(T.max()):.3g}. The field is too steep there: "
         f"train it longer, loosen rtol and atol, raise max_steps, or use the Euler steps: flow.train().project(x)."
     )
 

@@ -11,14 +11,15 @@ from torch import Tensor
 from .algebraic import Algebraic
 from .alpha import AlphaShape
 from .base import LearnedSet, misfit, read
-from .flow_fit import LearnedFlow
+from .flow import Flow
 from .heat import Heat
 from .hull import Hull
 from .local import Local
 from .polynomials import Monomials
 from .within import Within
 
-READERS: dict[str, type[LearnedSet]] = {c.__name__: c for c in (Algebraic, AlphaShape, Heat, Hull, LearnedFlow, Local, Within)}
+READERS: dict[str, type[LearnedSet]] = {c.__name__: c for c in (Algebraic, AlphaShape, Flow, Heat, Hull, Local, Within)}
+READERS["LearnedFlow"] = Flow  # its name in files of earlier versions
 # of the polynomials of Algebraic, q and p are the numbers of monomials; the other kinds look at their tensors themselves
 SIZES = {"center": "d", "frame": "dn", "scale": "n", "samples": "sn", "C": "rq", "tau": "r", "W": "scr", "F": "mp"}
 
@@ -55,7 +56,7 @@ def _check(header: dict, tensors: dict[str, Tensor]) -> None:
     if header["class"] == "Algebraic":
         n = tensors["frame"].shape[-1]
         sizes, known = SIZES, {"q": Monomials.count(n, spec["degree"]), "p": Monomials.count(n, spec["inner"])}
-    if header["class"] == "LearnedFlow" and "samples" in tensors:
+    if READERS[header["class"]] is Flow and "samples" in tensors:
         sizes = {"samples": "sd"}
     wrong = sizes and misfit(sizes, tensors, d=math.prod(spec["shape"]), **known)
     if wrong:

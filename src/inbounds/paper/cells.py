@@ -10,13 +10,12 @@ from torch import Tensor
 
 from ..core import ConstraintSet
 from ..data.pairs import Pairs, generator
-from ..learned import Flow, denoising
-from ..learned.flow import VelocityNet
-from ..learned.one_step import OneStep
+from ..learned import Flow, VelocityNet, denoising
 from ..learned.storage import assemble
 from ..train.layers import unpack
 from ..train.store import Store
 from ..train.training import Problem, built
+from .distil import OneStep
 
 
 def chosen_flow(configs: list[dict], pairs: Pairs, store: Store, euler: int) -> tuple[Flow, float]:

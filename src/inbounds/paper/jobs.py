@@ -11,12 +11,12 @@ from torch import Tensor
 
 from ..data.pairs import Pairs
 from ..learned import FlowTraining, LearnedSet, fit
-from ..learned.one_step import Distillation
 from ..train.store import Store
 from ..train.training import Member, Protocol, StackTraining, mse
 from ..train.work import Job
 from .cells import choose, chosen_flow, learned_set, trained_net
 from .datasets import open_pairs
+from .distil import Distillation
 from .names import named
 from .rows import ROWS, Source
 
@@ -51,7 +51,7 @@ class VelocityJob:
         if not math.isfinite(t.best):
             return {"val": None, "epoch": t.epoch}, {}
         flow = t.flow()
-        return {"val": t.best, "epoch": t.best_epoch, "spec": flow.spec(), "radius": t.radius}, flow.tensors()
+        return {"val": t.best, "epoch": t.best_epoch, "spec": flow.spec(), "radius": t.radius}, flow.net.state_dict()
 
 
 class DistilJob(Distillation):

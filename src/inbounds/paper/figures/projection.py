@@ -22,8 +22,8 @@ from ... import data
 from ...core import ConstraintSet
 from ...data.pairs import Pairs, generator
 from ...drawing import GREY, GRID, INK, LAND, NOISE, SECOND, THIRD, save
-from ...learned import LearnedSet, fit
-from ...learned.flow_fit import NEIGHBOURS, LearnedFlow, fit_flow
+from ...learned import Flow, LearnedSet, fit
+from ...learned.flow_training import NEIGHBOURS, fit_flow
 from ...records import machine, tiny, writable
 
 DATASETS = ("sphere", "disk", "so3", "cs", "protein")
@@ -86,7 +86,7 @@ def fitted(pairs: Pairs, epochs: int) -> Iterator[tuple[str, LearnedSet, float]]
     flow = fit_flow(x, epochs=epochs)
     seconds = time.perf_counter() - start
     yield "flow", flow, seconds
-    yield "flow-own-time", LearnedFlow(flow.flow, x[:NEIGHBOURS]), seconds
+    yield "flow-own-time", Flow.from_parts({**flow.tensors(), "samples": x[:NEIGHBOURS]}, flow.spec()), seconds
     for method in ("heat", "local", "auto"):
         start = time.perf_counter()
         try:
