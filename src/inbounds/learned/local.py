@@ -97,11 +97,11 @@ class Local(LearnedSet):
     def _walk(self, z: Tensor) -> Tensor:
         x = self._pull(z)
         near = self._nearest(x, 1)
-        feet = self._feet(x, x, near)[0]
+        feet, _, minimum = self._feet(x, x, near)
         foot = feet[:, 0]
         for _ in range(ROUNDS):
             known, near = near, self._nearest(foot, self.blend)
-            feet = self._more_feet(x, foot, near, known, feet)
+            feet, minimum = self._more_feet(x, foot, near, known, feet, minimum)
             foot = (self._weights(foot, near)[..., None] * feet).sum(1)
         return foot
 
@@ -123,14 +123,19 @@ class Local(LearnedSet):
         found = self._on_patch(x, foot, near.flatten())
         return tuple(t.unflatten(0, (-1, k)) for t in found)  # pyright: ignore[reportReturnType]
 
-    def _more_feet(self, x: Tensor, foot: Tensor, near: Tensor, known: Tensor, feet: Tensor) -> Tensor:
-        """p_i(x) for the patches near, (rows, k, d), where those of the patches `known` (rows, l) are `feet` (rows, l, d)."""
+    def _more_feet(self, x: Tensor, foot: Tensor, near: Tensor, known: Tensor, feet: Tensor, minimum: Tensor):
+        """p_i(x) and whether it is a minimum, where those of the patches `known` (rows, l) are given.
+
+        The foot only is where Newton starts, so that minima that were found from another one are not sought again.
+        """
         if not eager():
-            return self._feet(x, foot, near)[0]
-        same = near[:, :, None] == known[:, None]  # (rows, k, l)
-        row, place = (~same.any(2)).nonzero(as_tuple=True)
-        found = self._on_patch(x[row], foot[row], near[row, place])[0]
-        return feet.take_along_dim(same.byte().argmax(2)[..., None], 1).index_put((row, place), found)
+            return self._feet(x, foot, near)[::2]
+        same = (near[:, :, None] == known[:, None]) & minimum[:, None]  # (rows, k, l)
+        missing = ~same.any(2)
+        row, place = missing.nonzero(as_tuple=True)
+        found, _, minimum = self._on_patch(x[row], foot[row], near[row, place])
+        feet = feet.take_along_dim(same.byte().argmax(2)[..., None], 1).index_put((row, place), found)
+        return feet, (~missing).index_put((row, place), minimum)
 
     def _on_patch(self, x: Tensor, foot: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The point of patch i nearest to x, its coordinates s, and whether it is a minimum: (pairs, d), (pairs, dim), (pairs,).
