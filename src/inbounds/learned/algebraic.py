@@ -14,6 +14,7 @@ from .base import EPS, FAR, LearnedSet, check_frame
 from .near import Near
 from .nearest import Nearest
 from .newton import TRAINING, Newton, precise
+from .onnx import refuse_onnx
 from .polynomials import Monomials, Polynomials
 from .quadric import Quadric
 
@@ -85,6 +86,7 @@ class Algebraic(LearnedSet):
         if self._quadric is not None:
             y = self._quadric.project(w)
         else:
+            refuse_onnx(self)
             y = torch.cat([self._from_nearest(part, eps) for part in w.split(CHUNK)]) if len(w) else w
         return self.center + self.unit * y @ self.frame.mT
 

@@ -13,6 +13,7 @@ from ..kernels.vectors import norm, pulled_in
 from ..solvers.linear import apply, definite_solve
 from .base import EPS, FAR, LearnedSet
 from .graphs import fit_graphs, kd_tree, nearest_samples
+from .onnx import refuse_onnx
 from .polynomials import Monomials, monomials_of
 
 CENTRES = 20_000  # patches that fit() keeps
@@ -89,6 +90,7 @@ class Local(LearnedSet):
 
     # --- the set -----------------------------------------------------------------------------------------
     def foot(self, z, eps=EPS):
+        refuse_onnx(self)
         if torch.compiler.is_compiling():
             return self._walk(z)
         rows = max(1, BLOCK // max(self.blend * self.graphs[0].numel(), len(self.graphs) // 8))

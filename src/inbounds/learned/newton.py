@@ -134,7 +134,8 @@ class Newton:
             left = ~done & torch.isfinite(step)
             if not bool(left.any()):
                 break
-            rows, x, y, i, active = (None if t is None else t[left] for t in (rows, x, y, i, active))
+            rows, x, y = rows[left], x[left], y[left]
+            i, active = (None if t is None else t[left] for t in (i, active))
         return out, arrived
 
     def _step(self, x: Tensor, y: Tensor, i: Tensor | None, W: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
