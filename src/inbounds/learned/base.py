@@ -39,12 +39,16 @@ class LearnedSet(ConstraintSet):
 
     exact = False
     method: str  # the name that fit() and files use
-    thickness = 0.0  # by how much points of the set are moved by another projection, in the units of the set; contains allows it
 
     def __init__(self, shape: tuple[int, ...]):
         super().__init__()
         self.shape = tuple(shape)
         self.info: dict[str, Any] = {}
+
+    @property
+    def thickness(self) -> float:
+        """By how much points of the set may be moved by another projection, in units of the set: `contains` allows it."""
+        return 0.0
 
     # --- what a method writes ----------------------------------------------------------------------------
     @abstractmethod

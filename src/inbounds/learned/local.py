@@ -16,7 +16,8 @@ from .graphs import fit_graphs, kd_tree, nearest_samples
 from .onnx import refuse_onnx
 from .polynomials import Monomials, monomials_of
 
-CENTRES = 20_000  # patches that fit() keeps
+CENTRES = 20_000  # patches that fit() keeps, at most
+ENOUGH = 4_000  # patches that are enough where each of them covers many others
 BLOCK = 2**19  # coefficients, or coordinates of neighbours, held at once: bounds the memory
 WIDE = 1.5  # |s| where a patch ends, in units of its radius
 NEWTON = 12  # steps at most
@@ -43,9 +44,9 @@ class Local(LearnedSet):
     bends: Tensor  # (q, dim q): the same derivatives, by monomials of less degree
     centres: Tensor
 
-    def __init__(self, graphs: Tensor, shape: tuple[int, ...], dim: int, degree: int, blend: int, thickness: float = 0.0):
+    def __init__(self, graphs: Tensor, shape: tuple[int, ...], dim: int, degree: int, blend: int, thickness: float | None = None):
         super().__init__(shape)
-        self.thickness = float(thickness)
+        self._thickness = None if thickness is None else float(thickness)
         self.dim, self.degree, self.blend = int(dim), int(degree), int(blend)
         self._monomials = monomials_of(self.dim, self.degree)
         want = (Monomials.count(dim, degree), math.prod(self.shape))
@@ -62,11 +63,14 @@ class Local(LearnedSet):
 
     @classmethod
     def fit(cls, samples: Tensor, shape: tuple[int, ...], dim: int, neighbours: int, degree: int) -> Local:
-        """Fit a graph of the given degree to the `neighbours` samples nearest to each sample (of 20,000, evenly picked)."""
+        """Fit a graph of the given degree to the `neighbours` samples nearest to each of some samples, evenly picked.
+
+        Of 4,000 samples, or of so many (20,000 at most) that a patch covers four times as many centres as a simplex has corners.
+        """
         N, d = samples.shape
         _check(N, d, dim, neighbours, degree)
         samples = samples.double()
-        n = min(N, CENTRES)
+        n = min(N, CENTRES, max(ENOUGH, 4 * (dim + 2) * N // neighbours))
         centres = samples[torch.arange(n, device=samples.device) * N // n]
         near = nearest_samples(samples, centres, neighbours)
         rows = max(1, BLOCK // (neighbours * max(d, Monomials.count(dim, degree))))
@@ -76,12 +80,20 @@ class Local(LearnedSet):
         blend = min(n, max(dim + 2, min(12, neighbours * n // (2 * N))))
         M = cls(graphs, shape, dim, degree, blend)
         M.info = {"dim": dim, "degree": degree, "neighbours": neighbours, "patches": n}
-        M.thickness = M._uneven()
         return M
+
+    @property
+    def thickness(self) -> float:
+        """Twice the farthest that a projected point is moved by another projection, from centres displaced by a patch.
+
+        Measured when somebody asks for it.
+        """
+        if self._thickness is None:
+            self._thickness = self._uneven()
+        return self._thickness
 
     @torch.no_grad()
     def _uneven(self) -> float:
-        """Twice the farthest that a projected point is moved by another projection, from centres displaced by a patch."""
         c = self.graphs[torch.arange(PROBES, device=self.graphs.device) * len(self.graphs) // PROBES]
         radius = c[:, 1 : self.dim + 1].square().sum(-1).amax(1).sqrt()[:, None]
         shift = torch.randn(c[:, 0].shape, generator=torch.Generator().manual_seed(0), dtype=c.dtype).to(c.device)

@@ -23,6 +23,7 @@ from .rules import (
     ROUGH,
     ROUNDS,
     SMALL,
+    TAIL,
     TOGETHER,
     is_hole,
 )
@@ -76,14 +77,17 @@ def agreeing(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> 
             break
         s = spectrum(w, degree, scale)
         before = s.gaps(0.3)[0] if s.gaps(0.3) else (0, 1.0)
-        quiet = False
+        quiet = noise = False
         if before[0]:
             e = residual(s.take(before[0]), w)
             quiet = float(e.max()) <= 6 * float(e[e <= e.median()].square().mean().sqrt()) + 1e-10
+            noise = float(e.max()) <= TAIL * math.sqrt(2 * math.log(len(w))) * float(e.median()) / 0.6745
         calm = calm or quiet
         # equations may hold for a few outliers by chance, or badly for all: quiet is not enough, but asking again costs time
-        if quiet and (20 < before[1] < EXACT or len(s.tau) > 120):
-            return (everything if before[1] > 20 else mask), False
+        if (quiet or noise) and 20 < before[1] < EXACT:
+            return everything, False
+        if quiet and len(s.tau) > 120:
+            return mask, False
         found = consensus(w, degree, scale, (), generator)
         after = spectrum(w[found], degree, scale).gaps(0.3) if 0 < int((~found).sum()) <= 0.3 * len(w) else []
         if not after or (calm and after[0][1] <= EXACT):

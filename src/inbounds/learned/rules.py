@@ -22,6 +22,8 @@ ROUGH: distance from the neighbours' graphs, of their radius, above which these 
   noisy sets stay; doubled, samples of sets of many dimensions are dropped.
 TOGETHER: distance of samples from the graphs through their neighbours, of the neighbours' distance, below which they form a set
   of their own. Halved, parts with few samples are lost; doubled, clouds of outliers are kept.
+TAIL: the largest residual of equations, of the one that is expected of normal noise, up to which nobody is an outlier. Halved, the
+  search goes on, which only costs time; doubled, outliers near the set stay.
 FEW_DROPPED: share of outliers above which a test is not believed. MOST_DROPPED: above which the user is asked to look. Halved,
   real outliers stay; doubled, parts of the set are lost.
 CROWDED: how much emptier than chance a ball must be to be a hole (log of the odds). Halved, chance makes holes; doubled, holes
@@ -74,6 +76,7 @@ CROWDING = 0.5  # of the spacing of points anywhere: nearer neighbours make a cr
 CROWD = 4  # neighbours for every coefficient of a graph
 FLAT_ENOUGH = 3  # dimensions: in more, neighbours are too far away for a graph through them to tell an outlier
 FEW_DROPPED, MOST_DROPPED = 0.1, 0.1
+TAIL = 1.5
 SMALL = 60  # monomials for which a search for outliers is cheap
 CROWDED = 7.0
 LOW = 3  # dimensions: in more, empty balls tell nothing
@@ -96,6 +99,8 @@ def choose(trial: Trial) -> Candidate:
     if not sound:
         raise ValueError(trial.why_nothing_fits())
     thin, solid = [c for c in sound if not c.region], [c for c in sound if c.region]
+    if solid:  # what a heat kernel leaves of the samples is no noise: it cannot tell a curve from a region
+        thin = [c for c in thin if c.method != "heat"]
     if not thin or not solid:
         return thinnest(trial, thin) if thin else tightest(trial, solid)
     curve, region = thinnest(trial, thin), tightest(trial, solid)
@@ -212,6 +217,27 @@ def is_settled(trial: Trial, degree: int) -> bool:
         return False
     best = [min(c.score()[k] for c in lower) for k in range(len(SIGMAS))]
     return all(c.score()[k] * SLACK > best[k] for c in last for k in range(len(SIGMAS)))
+
+
+def is_beaten(trial: Trial) -> bool:
+    """Whether graphs through neighbours are not worth the time: equations denoise better than two of them at both sigmas, are nearer to
+    the samples than they, and are as thin as the samples look."""
+    sound = [c for c in trial.candidates if c.rest is not None]
+    exact, graphs = [c for c in sound if c.plan is not None], [c for c in sound if c.method == "local"]
+    return len(graphs) > 1 and any(
+        trial.thickness(c) <= trial.dim + GAIN / 2
+        and all(c.score() < g.score() and c.score()[1] < g.score()[1] and c.noise(trial) < g.noise(trial) for g in graphs)
+        for c in exact
+    )
+
+
+def is_thin(trial: Trial) -> bool:
+    """Whether some candidate has no volume, as far as its risk tells, and is as thin as its dimension says."""
+    n = trial.n
+    return any(
+        c.rest is not None and c.method != "heat" and c.score()[0] < max(0.9 * n, n - 0.5) and trial.thickness(c) <= c.dim + GAIN / 2
+        for c in trial.candidates
+    )
 
 
 def depth(trial: Trial, c: Candidate) -> Tensor:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -99,12 +100,17 @@ class Trial:
         self.shift = torch.randn(len(self.sigmas), *self.y.shape, generator=generator, dtype=torch.float64)
         self.generator = generator
         u = 2 * torch.rand(PROBES, self.n, generator=generator, dtype=torch.float64) - 1
-        self.probes = data.lift(1.1 * u * data.scale)
-        self.missing = torch.zeros(PROBES, dtype=torch.float64)
-        if self.n <= rules.LOW:
-            self.missing = missing(1.1 * u * data.scale, data.w, crowds=pieces(data.w) is not None)
+        self.inner = 1.1 * u * data.scale
+        self.probes = data.lift(self.inner)
         self.candidates: list[Candidate] = []
         self.chosen: Candidate
+
+    @cached_property
+    def missing(self) -> Tensor:
+        """How many samples the empty balls around the probes should have held; where that tells something, else 0."""
+        if self.n > rules.LOW:
+            return torch.zeros(PROBES, dtype=torch.float64)
+        return missing(self.inner, self.data.w, crowds=pieces(self.data.w) is not None)
 
     def run(self, method: str, support: str) -> Trial:
         """Try every candidate of the method, cheap ones first, and choose."""
@@ -142,10 +148,13 @@ class Trial:
                 if rules.is_perfect(self, self.candidates[-1]):
                     return
         if method in ("auto", "local"):
-            yield from self.graphs()
-        if method in ("auto", "heat"):
+            for c in self.graphs():
+                if rules.is_beaten(self):
+                    break
+                yield c
+        thin = rules.is_thin(self)
+        if method == "heat" or (method == "auto" and not thin):
             yield Candidate("heat", "mean of the samples under a heat kernel", (9,), self.heat, self.dim)
-        thin = any(c.risk and c.method != "heat" and c.score()[0] < max(0.9 * self.n, self.n - 0.5) for c in self.candidates)
         solid = not thin and method in ("auto", "algebraic")
         if solid:
             bounded = method == "auto" and self.n in DRAWN  # there an alpha shape follows the boundary better than high degrees

@@ -26,9 +26,13 @@ class Within(LearnedSet):
         super().__init__(shape)
         self.unit = float(unit)
         self.part, self.method, self.reach = inner, inner.method, inner.reach
-        self.thickness = self.unit * inner.thickness
         self._constant("center", center)
         self._constant("frame", frame)
+
+    @property
+    def thickness(self) -> float:
+        """That of the set inside, in the units around it."""
+        return self.unit * self.part.thickness
 
     def foot(self, z, eps=EPS):
         return self.center + self.unit * self.part.foot(self._lower(z), eps) @ self.frame.mT
