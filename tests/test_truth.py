@@ -9,15 +9,19 @@ import torch
 from torch.nn.functional import normalize
 
 import inbounds as ib
+from inbounds.learned.alpha import AlphaShape
 from inbounds.learned.base import write
 from inbounds.learned.graphs import missing
+from inbounds.learned.heat import Heat
 from inbounds.learned.honesty import rank
+from inbounds.learned.hull import Hull
 from inbounds.learned.local import Local
 from inbounds.learned.outliers import crowded, not_isolated
 from inbounds.learned.pieces import pieces
 from inbounds.learned.plans import STORED, Plan, build
 from inbounds.learned.rules import is_hole, thins_out
 from inbounds.learned.samples import gather, prepare
+from inbounds.learned.within import Within
 
 G = torch.Generator
 
@@ -281,6 +285,67 @@ def test_a_fitted_sphere_in_onnxruntime(tmp_path):
     y = torch.as_tensor(run.run(None, {run.get_inputs()[0].name: x.numpy()})[0])
     assert torch.allclose(y[1:], M.project(x)[1:], atol=1e-5)
     assert abs(float(y[0].norm()) - 1) < 1e-5  # in the middle of the sphere every point of it is nearest
+
+
+def exported(M, path):
+    """What onnxruntime makes of the projection on M, for one batch; the batch."""
+    import onnxruntime
+
+    x = torch.cat([normal(6, *M.shape, seed=1), torch.zeros(1, *M.shape), 1e6 * normal(1, *M.shape, seed=2)]).float()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        torch.onnx.export(torch.nn.Sequential(M.float()), (x,), path, dynamo=True, verbose=False)
+    run = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return torch.as_tensor(run.run(None, {run.get_inputs()[0].name: x.numpy()})[0]), x
+
+
+def tilted(x):
+    """In one more dimension, on a plane that is parallel to no axis."""
+    return normalize(x, dim=1) @ torch.linalg.qr(normal(x.shape[1] + 1, x.shape[1])).Q.mT
+
+
+def cap(n):
+    x = normalize(normal(n, 3), dim=1)
+    return x[x[:, 2] > 0.3]
+
+
+RIGHT_IN_ONNX = {
+    "disk": lambda: fitted(circle(300) * uniform(300, 1, seed=3).sqrt(), "algebraic")[0],
+    "hull": lambda: Hull.fit(uniform(60, 2)),
+    "alpha": lambda: AlphaShape.fit(uniform(300, 2)),
+    "tilted hull": lambda: Within(Hull.fit(uniform(60, 2)), (3,), normal(3), torch.linalg.qr(normal(3, 2)).Q, 0.5),
+}
+REFUSED_IN_ONNX = {
+    "curve": lambda: fitted(torch.cat([circle(200), circle(200)[:, :1] ** 2], 1), "algebraic")[0],
+    "cap": lambda: fitted(cap(600), "algebraic", support="sampled")[0],
+    "local": lambda: Local.fit(circle(200), (2,), 1, 15, 2),
+    "tilted local": lambda: fitted(tilted(normal(200, 2)), "local")[0],
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", RIGHT_IN_ONNX)
+def test_fitted_regions_in_onnxruntime(name, tmp_path):
+    M = RIGHT_IN_ONNX[name]()
+    y, x = exported(M, tmp_path / "set.onnx")
+    assert torch.allclose(y, M.project(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", REFUSED_IN_ONNX)
+def test_onnx_is_refused_with_words(name, tmp_path):
+    """At once, and not after minutes of tracing Newton's method."""
+    with pytest.raises(Exception) as caught:
+        exported(REFUSED_IN_ONNX[name](), tmp_path / "set.onnx")
+    error, said = caught.value, ""
+    while error is not None:  # exporters wrap what went wrong
+        said, error = f"{said}\n{error}", error.__cause__ or error.__context__
+    assert "ONNX has no operators" in said and "project its outputs afterwards" in said
+
+
+@pytest.mark.nightly
+def test_the_heat_kernel_has_no_silent_onnx(tmp_path):
+    with pytest.raises(torch.onnx.OnnxExporterError):
+        exported(Heat(circle(50), 0.01, (2,)), tmp_path / "set.onnx")
 
 
 # --- 10: converged -----------------------------------------------------------------------------------------------

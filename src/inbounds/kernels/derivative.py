@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -101,21 +102,55 @@ def symmetric(value: Callable[[Tensor], Tensor], derivative: Rule) -> Callable[[
     return with_derivative(value, derivative, derivative)
 
 
-def symmetric_method(value: Callable[[Tensor], Tensor], derivative: Rule) -> Callable[[Tensor], Tensor]:
-    """`symmetric` for methods of an object, of which Dynamo makes no Function.
+def symmetric_method(value: Callable[..., Tensor], derivative: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`symmetric` for methods of an object, of which Dynamo makes no Function: x, *rest -> y = value(x, *rest).
 
-    Compiled, it is y + DP(x) (x - x) with y, and the x and y of DP, held fixed: the first derivative, and no second.
+    Only x is differentiated. Of the rest, tensors of any dtype go on to derivative(x, y, g, *tensors), and other arguments do
+    not. Compiled, it is y + DP(x) (x - x) with y, and the x and y of DP, held fixed: the first derivative, and no second.
     """
-    function = symmetric(value, derivative)
 
-    def apply(x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            return function(x)
-        fixed = x.detach()
-        y = value(fixed).detach()
-        return y + derivative(fixed, y, x - fixed) if x.requires_grad else y
+    class Function(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x, *rest):  # pyright: ignore[reportIncompatibleMethodOverride]
+            return value(x, *rest)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, *rest = inputs
+            known = [x, output, *tensors_of(rest)]
+            ctx.save_for_backward(*known)
+            ctx.save_for_forward(*known)
+            ctx.constant = [None] * len(rest)
+
+        @staticmethod
+        def backward(ctx, g):  # pyright: ignore[reportIncompatibleMethodOverride]
+            x, y, *rest = ctx.saved_tensors
+            return derivative(x, y, g, *rest), *ctx.constant
+
+        @staticmethod
+        def jvp(ctx, t, *_):
+            x, y, *rest = ctx.saved_tensors
+            return derivative(x, y, t, *rest)
+
+    def apply(x: Tensor, *rest: Any) -> Tensor:
+        wanted = torch.is_grad_enabled() and x.requires_grad
+        if torch.compiler.is_compiling():
+            fixed = x.detach()
+            y = value(fixed, *rest).detach()
+            return y + derivative(fixed, y, x - fixed, *tensors_of(rest)) if x.requires_grad else y
+        if eager() and not forward_mode() and not wanted:
+            with torch.no_grad():  # as in with_derivative
+                return value(x, *rest)
+        return Function.apply(x, *rest)  # pyright: ignore[reportReturnType]
 
     return apply
+
+
+def tensors_of(values: Iterable[Any]) -> list[Tensor]:
+    """Those that are tensors."""
+    return [v for v in values if isinstance(v, Tensor)]
 
 
 def eager() -> bool:

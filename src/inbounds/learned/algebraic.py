@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from ..kernels.derivative import eager, symmetric_method
 from ..kernels.vectors import pulled_in
 from ..solvers.linear import Gram, kkt, length, reduced
 from .base import EPS, FAR, LearnedSet, check_frame
-from .near import CHARTS, Near
+from .near import Near
 from .nearest import Nearest
-from .newton import Newton
+from .newton import TRAINING, Newton, precise
+from .onnx import refuse_onnx
 from .polynomials import Monomials, Polynomials
 from .quadric import Quadric
 
@@ -64,19 +64,15 @@ class Algebraic(LearnedSet):
         self.f = Polynomials(self.F, Monomials(n, inner), self.scale)
         self.n, self.codim = n, W.shape[1]
         self._near = Near(self.p, self.f, self.tau, self.W, self.samples)
-        self._walk, self._charts = Newton(self._near), self._near.charts
+        self._newton, self._charts = Newton(self._near), self._near.charts
         self._search = Nearest(self._charts.fixed(self.samples))
-        self._map = symmetric_method(self._solve, self._derivative)
+        self._exact = symmetric_method(self._newton.nearest, self._derivative)
+        on_chart = lambda x, y, g, i, _: self._charts.derivative(x, y, g, i)  # noqa: E731
+        self._on_charts = symmetric_method(lambda x, i, foot: foot.clone(), on_chart)
         self._quadric = Quadric.of(self.p, self.f, self.codim)
 
-    def __deepcopy__(self, memo):
-        return copied({k: t.clone() for k, t in self.tensors().items()}, self.spec(), self._rest())
-
     def __reduce__(self):
-        return copied, (self.tensors(), self.spec(), self._rest())
-
-    def _rest(self) -> dict[str, Any]:
-        return {"info": self.info, "reach": self.reach, "training": self.training}
+        return self.from_parts, (self.tensors(), self.spec()), {k: getattr(self, k) for k in ("info", "reach", "training")}
 
     @property
     def dim(self) -> int:
@@ -90,15 +86,21 @@ class Algebraic(LearnedSet):
         if self._quadric is not None:
             y = self._quadric.project(w)
         else:
+            refuse_onnx(self)
             y = torch.cat([self._from_nearest(part, eps) for part in w.split(CHUNK)]) if len(w) else w
         return self.center + self.unit * y @ self.frame.mT
 
     def _from_nearest(self, x: Tensor, eps: float) -> Tensor:
-        """The map with the starting sample found once for value and derivative: x, i and how exactly, in one row."""
-        if self.training and torch.is_grad_enabled() and x.requires_grad and eager() and self._charts.usable:
-            eps = CHARTS
-        rest = torch.stack([self._nearest(x.detach()).to(x.dtype), torch.full_like(x[:, 0].detach(), eps)], 1)
-        return self._map(torch.cat([x, rest], 1))[:, : self.n]
+        """The nearest points; in training the feet on the charts of the nearest samples, where these are good enough."""
+        i = self._nearest(x.detach())
+        if not (self.training and torch.is_grad_enabled() and x.requires_grad and eager() and self._charts.usable):
+            return self._exact(x, i, precise(eps))
+        y, good = self._newton.on_charts(x.detach(), i)
+        if bool(good.all()):
+            return self._on_charts(x, i, y)
+        on, off = good.nonzero()[:, 0], (~good).nonzero()[:, 0]
+        parts = self._on_charts(x.index_select(0, on), i[on], y[on]), self._exact(x.index_select(0, off), i[off], TRAINING)
+        return torch.cat(parts).index_select(0, torch.cat([on, off]).argsort())
 
     def _nearest(self, x: Tensor) -> Tensor:
         """(rows,), the sample to start from."""
@@ -139,44 +141,11 @@ class Algebraic(LearnedSet):
 
     def settled(self, w: Tensor) -> Tensor:
         """The starting samples w, moved on to the equations."""
-        return self._walk.settled(w)
+        return self._newton.settled(w)
 
     def level(self, z: Tensor) -> Tensor:
         """(rows,): |f|^2, which is 1 at most where the inequality holds."""
         return self._near.excess(self._lower(z)) + 1
-
-    @torch.no_grad()
-    def _solve(self, labelled: Tensor) -> Tensor:
-        """(rows, n + 2) -> (rows, n + 2); the last column tells which rows were left on their charts."""
-        x, i, eps = self._unlabelled(labelled)
-        y, left = (x, torch.zeros_like(i, dtype=torch.bool)) if not self.codim else self._to_equations(x, i, eps)
-        if len(self.f):
-            outside = self._near.excess(y) > 0
-            left = left & ~outside
-            if not eager():
-                y = torch.where(outside[:, None], self._walk.to_boundary(x, y, i, eps), y)
-            elif bool(outside.any()):
-                rows = outside.nonzero()[:, 0]
-                y = y.index_copy(0, rows, self._walk.to_boundary(x[rows], y[rows], i[rows], eps[rows]))
-        return torch.cat([y, labelled[:, self.n : self.n + 1], left[:, None].to(y.dtype)], 1)
-
-    def _to_equations(self, x: Tensor, i: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
-        """y with p(y) = 0, and which rows were left on the charts, which is where training is content with them."""
-        if not eager():
-            return self._walk.blind(x, self._charts.start(x, i), i, None), torch.zeros_like(i, dtype=torch.bool)
-        y, far = self._charts.foot(x, i)
-        left = (eps == CHARTS) & (far > 0)
-        if bool(left.any()):  # charts are off by e ~ far^3, their slope by 3 e / far: that moves the foot, the more the farther x
-            e = length(self._near.values(y, self.W.index_select(0, i), None))
-            left = left & (e * (1 + 3 * length(x - y) / far) <= CHARTS)
-        rows = (~left).nonzero()[:, 0]
-        if len(rows) == len(x):
-            return self._walk.solve(x, self._charts.start(x, i), i, None, eps, y), left
-        x, i = x[rows], i[rows]
-        return y.index_copy(0, rows, self._walk.solve(x, self._charts.start(x, i), i, None, eps[rows], y[rows])), left
-
-    def _unlabelled(self, labelled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return labelled[:, : self.n], labelled[:, self.n].detach().long(), labelled[:, self.n + 1].detach()
 
     def _active(self, x: Tensor, y: Tensor) -> Tensor | None:
         """1 where y lies on the boundary and was put there (x lies beyond)."""
@@ -186,16 +155,8 @@ class Algebraic(LearnedSet):
         return ((self._near.excess(y) > -1e-9) & (moved if not self.codim else torch.ones_like(moved))).to(y.dtype)
 
     # --- derivative --------------------------------------------------------------------------------------
-    def _derivative(self, labelled: Tensor, y: Tensor, g: Tensor) -> Tensor:
+    def _derivative(self, x: Tensor, y: Tensor, g: Tensor, i: Tensor) -> Tensor:
         """dy with H dy + A^T dl = g, A dy = 0: the implicit derivative of Newton's equations. Symmetric in g."""
-        (x, i, _), (y, _, left), g = self._unlabelled(labelled), self._unlabelled(y), g[:, : self.n]
-        if not eager() or not bool(left.any()):
-            return F.pad(self._off_charts(x, y, g, i), (0, 2))
-        on, off = left.nonzero()[:, 0], (left == 0).nonzero()[:, 0]
-        dy = torch.zeros_like(g).index_copy(0, on, self._charts.derivative(x[on], y[on], g[on], i[on]))
-        return F.pad(dy.index_copy(0, off, self._off_charts(x[off], y[off], g[off], i[off])) if len(off) else dy, (0, 2))
-
-    def _off_charts(self, x: Tensor, y: Tensor, g: Tensor, i: Tensor) -> Tensor:
         active = self._active(x.detach(), y.detach())
         dy, sound = self._implicit(x, y, g, self.W.index_select(0, i), i, active)
         if eager() and not bool(sound.all()):  # combinations that were made far away
@@ -265,10 +226,3 @@ class Algebraic(LearnedSet):
         parts = [f"{len(self.p)} equations of degree {self.degree}"] if len(self.p) else []
         parts += [f"an inequality of degree {2 * self.inside_degree}"] if len(self.f) else []
         return f"{shape}, {' and '.join(parts) or 'affine'}, dim={self.dim}"
-
-
-def copied(tensors: dict[str, Tensor], spec: dict[str, Any], rest: dict[str, Any]) -> Algebraic:
-    """The set that a pickle or a deep copy was made of."""
-    M = Algebraic.from_parts(tensors, spec)
-    M.info, M.reach = rest["info"], rest["reach"]
-    return M.train(rest["training"])

@@ -10,8 +10,10 @@ from torch import Tensor
 
 from ..kernels.derivative import all_rows, eager, forward_mode
 from ..kernels.vectors import norm, pulled_in
+from ..solvers.linear import apply, definite_solve
 from .base import EPS, FAR, LearnedSet
 from .graphs import fit_graphs, kd_tree, nearest_samples
+from .onnx import refuse_onnx
 from .polynomials import Monomials, monomials_of
 
 CENTRES = 20_000  # patches that fit() keeps, at most
@@ -19,7 +21,6 @@ ENOUGH = 4_000  # patches that are enough where each of them covers many others
 BLOCK = 2**19  # coefficients, or coordinates of neighbours, held at once: bounds the memory
 WIDE = 1.5  # |s| where a patch ends, in units of its radius
 NEWTON = 12  # steps at most
-EAGER_STEPS = 2  # after which only the rows that still move go on
 STILL = 1e-5  # a step so short is the last but one: the next is of the order of its square
 PROBES = 300  # points that measure the thickness
 ROUNDS = 2  # blends; each moves the foot that the weights of the next are taken at
@@ -39,7 +40,8 @@ class Local(LearnedSet):
 
     method = "local"
     graphs: Tensor  # (n, q, d): coefficients of the q monomials s^a; first the centre, then the dim tangent vectors
-    slopes: Tensor
+    jet: Tensor  # (q, (1 + dim) q): of the monomials m at s, m @ jet is m itself and then its derivative by every coordinate
+    bends: Tensor  # (q, dim q): the same derivatives, by monomials of less degree
     centres: Tensor
 
     def __init__(self, graphs: Tensor, shape: tuple[int, ...], dim: int, degree: int, blend: int, thickness: float | None = None):
@@ -53,7 +55,9 @@ class Local(LearnedSet):
                 f"Local asked for graphs (n, {want[0]}, {want[1]}), got {tuple(graphs.shape)}. Write Local.fit(...)."
             )
         self._constant("graphs", graphs.double())
-        self._constant("slopes", self._monomials.slopes().to(graphs.device))
+        jet, q = self._monomials.jet().to(graphs.device), want[0]
+        self._constant("jet", jet)
+        self._constant("bends", jet[:, q:].unflatten(1, (-1, q)).transpose(0, 2).flatten(1).contiguous())
         self._constant("centres", self.graphs[:, 0].contiguous())
         self._tree = None
 
@@ -98,6 +102,7 @@ class Local(LearnedSet):
 
     # --- the set -----------------------------------------------------------------------------------------
     def foot(self, z, eps=EPS):
+        refuse_onnx(self)
         if torch.compiler.is_compiling():
             return self._walk(z)
         rows = max(1, BLOCK // max(self.blend * self.graphs[0].numel(), len(self.graphs) // 8))
@@ -105,14 +110,14 @@ class Local(LearnedSet):
 
     def _walk(self, z: Tensor) -> Tensor:
         x = self._pull(z)
-        foot = self._feet(x, x, self._nearest(x, 1))[0][:, 0]
+        near = self._nearest(x, 1)
+        feet, _, minimum = self._feet(x, x, near)
+        foot = feet[:, 0]
         for _ in range(ROUNDS):
-            foot = self._blend(x, foot)
+            known, near = near, self._nearest(foot, self.blend)
+            feet, minimum = self._more_feet(x, foot, near, known, feet, minimum)
+            foot = (self._weights(foot, near)[..., None] * feet).sum(1)
         return foot
-
-    def _blend(self, x: Tensor, foot: Tensor) -> Tensor:
-        near = self._nearest(foot, self.blend)
-        return (self._weights(foot, near)[..., None] * self._feet(x, foot, near)[0]).sum(1)
 
     def _pull(self, z: Tensor) -> Tensor:
         """x itself, or the point of its ray to the middle of M at FAR sizes of M."""
@@ -126,63 +131,79 @@ class Local(LearnedSet):
         return w / w.sum(1, keepdim=True)
 
     def _feet(self, x: Tensor, foot: Tensor, near: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """p_i(x), the coordinates s of p_i, and whether it is a minimum: (rows, k, d), (rows, k, dim), (rows, k).
+        """p_i(x), the coordinates s of p_i, and whether it is a minimum: (rows, k, d), (rows, k, dim), (rows, k)."""
+        k = near.shape[1]
+        x, foot = (t[:, None].expand(-1, k, -1).flatten(0, 1) for t in (x, foot))
+        found = self._on_patch(x, foot, near.flatten())
+        return tuple(t.unflatten(0, (-1, k)) for t in found)  # pyright: ignore[reportReturnType]
+
+    def _more_feet(self, x: Tensor, foot: Tensor, near: Tensor, known: Tensor, feet: Tensor, minimum: Tensor):
+        """p_i(x) and whether it is a minimum, where those of the patches `known` (rows, l) are given.
+
+        The foot only is where Newton starts, so that minima that were found from another one are not sought again.
+        """
+        if not eager():
+            return self._feet(x, foot, near)[::2]
+        same = (near[:, :, None] == known[:, None]) & minimum[:, None]  # (rows, k, l)
+        missing = ~same.any(2)
+        row, place = missing.nonzero(as_tuple=True)
+        found, _, minimum = self._on_patch(x[row], foot[row], near[row, place])
+        feet = feet.take_along_dim(same.byte().argmax(2)[..., None], 1).index_put((row, place), found)
+        return feet, (~missing).index_put((row, place), minimum)
+
+    def _on_patch(self, x: Tensor, foot: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The point of patch i nearest to x, its coordinates s, and whether it is a minimum: (pairs, d), (pairs, dim), (pairs,).
 
         Newton runs on values; its last step, s + H^-1 J^T (x - y), is of the size of rounding and carries the derivative. Where
         derivatives are asked for there are two such steps, the second from where the first ended: each doubles the order of what
         is exact, so that first and second derivatives are. Where there is no minimum within the patch, p_i is taken as constant.
         """
-        x = x[:, None]
         fixed = x.detach()
         with torch.no_grad():
-            G = self.graphs[near]  # (rows, k, q, d)
-            s = self._newton(G, fixed, foot.detach()[:, None])
+            G = self.graphs[i]  # (pairs, q, d)
+            s = self._newton(G, fixed, foot.detach())
             y, J, H = self._expand(G, fixed, s)
-            step, definite = eliminate(H, _apply(J, fixed - y))
-            minimum = definite & (step.abs().amax(-1) < 1e-7)
+            step, definite = definite_solve(H, apply(J, fixed - y))
+            minimum = (definite & (step.abs().amax(-1) < 1e-7))[:, None]
         if not _differentiated(x):
-            return y + _apply(J.mT, torch.where(minimum[..., None], step, 0.0)), s, minimum
-        t = s + torch.where(minimum[..., None], eliminate(H, _apply(J, x - y))[0], 0.0)
+            return y + apply(J.mT, torch.where(minimum, step, 0.0)), s, minimum[:, 0]
+        t = s + _step(H, apply(J, x - y), minimum)
         y, J, H = self._expand(G, x, t)
-        t = t + torch.where(minimum[..., None], eliminate(H, _apply(J, x - y))[0], 0.0)
-        return (self._monomials(t).unsqueeze(-2) @ G).squeeze(-2), s, minimum
+        t = t + _step(H, apply(J, x - y), minimum)
+        return apply(G.mT, self._monomials(t)), s, minimum[:, 0]
 
     def _newton(self, G: Tensor, x: Tensor, foot: Tensor) -> Tensor:
-        """argmin_s |x - y(s)|^2 over |s| <= 1.5 by Newton from the foot; where H is not positive definite, Gauss-Newton."""
-        J = G[..., 1 : self.dim + 1, :]
-        s = pulled_in(_apply(J, foot - G[..., 0, :]) / (J.square().sum(-1) + 1e-300), WIDE)
-        if not eager():
-            return self._steps(G, x, s, NEWTON)[0]
-        s, moves = self._steps(G, x, s, EAGER_STEPS)
-        rows = moves.any(-1).nonzero()[:, 0]
-        if len(rows):
-            s[rows] = self._steps(G[rows], x[rows], s[rows], NEWTON - EAGER_STEPS)[0]
-        return s
+        """argmin_s |x - y(s)|^2 over |s| <= 1.5 by Newton from the foot; where H is not positive definite, Gauss-Newton.
 
-    def _steps(self, G: Tensor, x: Tensor, s: Tensor, many: int) -> tuple[Tensor, Tensor]:
-        """s after so many steps, and what still moves."""
-        moves = torch.ones_like(s[..., 0], dtype=torch.bool)
-        for _ in range(many):
+        Where values can be looked at, rows that no longer move take no part in further steps.
+        """
+        J, flat = G[:, 1 : self.dim + 1], 1e-10 * torch.eye(self.dim, dtype=G.dtype, device=G.device)
+        s = pulled_in(apply(J, foot - G[:, 0]) / (J.square().sum(-1) + 1e-300), WIDE)
+        end, rows = s.clone(), torch.arange(len(s), device=s.device)
+        for _ in range(NEWTON):
             y, J, H = self._expand(G, x, s)
-            g = _apply(J, x - y)
-            step, definite = eliminate(H, g)
+            g = apply(J, x - y)
+            step, definite = definite_solve(H, g)
             if not all_rows(definite):
-                step = torch.where(definite[..., None], step, eliminate(J @ J.mT, g)[0])
+                size = J.square().sum((1, 2)) + 1e-280
+                step = torch.where(definite[:, None], step, definite_solve(J @ J.mT + size[:, None, None] * flat, g)[0])
             old, s = s, pulled_in(s + pulled_in(step, WIDE / 2), WIDE)
-            moves = (s - old).abs().amax(-1) >= STILL
-            if all_rows(~moves):
-                break
-        return s, moves
+            if eager():
+                end[rows] = s
+                moves = (s - old).abs().amax(-1) >= STILL
+                if not bool(moves.any()):
+                    break
+                rows, G, x, s = (t[moves] for t in (rows, G, x, s))
+        return end if eager() else s
 
     def _expand(self, G: Tensor, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """y(s), J = Dy(s)^T and H = J J^T + sum_j (y - x)_j D^2 y_j(s): (.., d), (.., m, d), (.., m, m)."""
-        m, q = self.dim, G.shape[-2]
-        phi = self._monomials(s)
-        dphi = (phi @ self.slopes).unflatten(-1, (m, q))
-        both = torch.cat([phi.unsqueeze(-2), dphi], -2) @ G
-        y, J = both[..., 0, :], both[..., 1:, :]
-        v = (_apply(G, y - x) @ self.slopes.reshape(q, m, q).transpose(0, 2).reshape(q, m * q)).unflatten(-1, (m, q))
-        return y, J, J @ J.mT + dphi @ v.mT
+        """y(s), J = Dy(s)^T and H = J J^T + sum_j (y - x)_j D^2 y_j(s): (pairs, d), (pairs, m, d), (pairs, m, m)."""
+        m, q = self.dim, G.shape[1]
+        phi = (self._monomials(s) @ self.jet).unflatten(-1, (1 + m, q))
+        y, J = (phi @ G).tensor_split([1], 1)
+        y = y[:, 0]
+        bent = (apply(G, y - x) @ self.bends).unflatten(-1, (m, q))
+        return y, J, torch.baddbmm(phi[:, 1:] @ bent.mT, J, J.mT)
 
     def _nearest(self, x: Tensor, k: int) -> Tensor:
         """The k centres nearest to x, (rows, k): by a tree where values can be looked at, else by all distances."""
@@ -247,21 +268,7 @@ def _differentiated(x: Tensor) -> bool:
     return not eager() or forward_mode() or (torch.is_grad_enabled() and x.requires_grad)
 
 
-# --- small linear algebra ------------------------------------------------------------------------------------
-def eliminate(H: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """H^-1 g and whether the symmetric H is positive definite, by Gauss-Jordan: for small matrices, many times faster
-    than LAPACK row by row. Without pivoting, hence to be used only where H is positive definite."""
-    A, ok = torch.cat([H, g.unsqueeze(-1)], -1), torch.ones_like(g[..., 0], dtype=torch.bool)
-    tiny = 1e-10 * H.diagonal(dim1=-2, dim2=-1).abs().sum(-1) + 1e-300
-    for j in range(g.shape[-1]):
-        pivot = A[..., j, j]
-        ok = ok & (pivot > tiny)
-        row = A[..., j, :] / torch.where(pivot > tiny, pivot, 1.0).unsqueeze(-1)
-        unit = torch.zeros_like(A[..., j])
-        unit[..., j] = 1
-        A = A - (A[..., j] - unit).unsqueeze(-1) * row.unsqueeze(-2)
-    return A[..., -1], ok
-
-
-def _apply(A: Tensor, x: Tensor) -> Tensor:
-    return (A @ x.unsqueeze(-1)).squeeze(-1)
+def _step(H: Tensor, g: Tensor, minimum: Tensor) -> Tensor:
+    """H^-1 g at a minimum, elsewhere 0, also its derivative: (pairs, m)."""
+    eye = torch.eye(H.shape[1], dtype=H.dtype, device=H.device)
+    return torch.where(minimum, definite_solve(torch.where(minimum[..., None], H, eye), g)[0], 0.0)

@@ -10,7 +10,7 @@ from .charts import Charts
 from .polynomials import Polynomials
 from .vanishing import ROUNDING
 
-CHARTS = 4e-3  # error, in units of the set's size, that training may leave: raised for speed; it stands for eps there
+CHARTS = 4e-3  # error, in units of the set's size, that training may leave: raised for speed
 
 
 class Near:
@@ -59,13 +59,11 @@ class Near:
         """|f(y)|^2 - 1: (rows,)."""
         return self.f.values(y).square().sum(1) - 1
 
-    def on(self, y: Tensor, eps: Tensor | float = 0.0) -> Tensor:
-        """Whether all polynomials vanish, to ten times what they leave at the samples, in training to CHARTS / 3; W_i p alone has
-        other zeros far from i."""
+    def on(self, y: Tensor, least: float = ROUNDING) -> Tensor:
+        """Whether all polynomials vanish, to ten times what they leave at the samples or `least`; W_i p alone has other zeros."""
         if not self.codim:
             return torch.isfinite(y).all(1)
-        least = torch.where(torch.as_tensor(eps) == CHARTS, CHARTS / 30, ROUNDING)
-        return (self.p.values(y) / self.tau.maximum(least[..., None])).square().mean(1) <= 100.0
+        return (self.p.values(y) / self.tau.clamp(min=least)).square().mean(1) <= 100.0
 
 
 def combinations(p: Polynomials, tau: Tensor, w: Tensor, codim: int) -> Tensor:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ..kernels.derivative import eager
 from ..solvers.linear import Gram, apply, kkt, length, reduced, stiff_step
 from .base import EPS
-from .near import Near
+from .near import CHARTS, Near
+from .vanishing import ROUNDING
 
 STEPS = 25  # with safeguards, in eager mode
 PLAIN_STEPS = 6  # without them, at most
@@ -16,17 +19,62 @@ STIFF = 1e6  # weight of the equations in a plain step
 BLIND_STEPS = 10  # where values cannot be looked at (vmap, compile)
 
 
+@dataclass(frozen=True)
+class Goal:
+    """What ends the search: a step so short, since convergence is quadratic, where the equations leave no more than that."""
+
+    step: float
+    left: float = ROUNDING
+
+
+TRAINING = Goal(0.25 * CHARTS**0.5, CHARTS / 30)
+
+
+def precise(eps: float) -> Goal:
+    """Exact to the precision of eps."""
+    return Goal(0.25 * eps**0.5)
+
+
 class Newton:
     """Newton's method on the Lagrange conditions y - x + A^T l = 0, e(y) = 0 of the nearest point y to x."""
 
     def __init__(self, near: Near):
-        self.near = near
+        self.near, self.charts = near, near.charts
+
+    @torch.no_grad()
+    def nearest(self, x: Tensor, i: Tensor, goal: Goal) -> Tensor:
+        """The nearest point of the set to x, near sample i: on the equations, and on the boundary if these lead outside of it."""
+        y = self._on_equations(x, i, goal) if self.near.codim else x
+        if not len(self.near.f):
+            return y
+        outside = self.near.excess(y) > 0
+        if not eager():
+            return torch.where(outside[:, None], self._on_boundary(x, y, i, goal), y)
+        rows = outside.nonzero()[:, 0]
+        return y.index_copy(0, rows, self._on_boundary(x[rows], y[rows], i[rows], goal)) if len(rows) else y
+
+    @torch.no_grad()
+    def on_charts(self, x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+        """The foot of x on chart i, and whether that is as good as training asks for.
+
+        Charts are off by e ~ far^3, their slope by 3 e / far: that moves the foot, the more the farther x.
+        """
+        y, far = self.charts.foot(x, i)
+        e = length(self.near.values(y, self.near.W.index_select(0, i), None))
+        good = (far > 0) & (e * (1 + 3 * length(x - y) / far) <= CHARTS)
+        return y, good & (self.near.excess(y) <= 0) if len(self.near.f) else good
 
     def settled(self, w: Tensor) -> Tensor:
         """The starting samples w, moved on to the equations."""
-        return self.solve(w, w, torch.arange(len(w)), None, w.new_full((len(w),), EPS), w)
+        return self._solve(w, w, torch.arange(len(w)), None, precise(EPS), w)
 
-    def to_boundary(self, x: Tensor, y: Tensor, i: Tensor, eps: Tensor) -> Tensor:
+    def _on_equations(self, x: Tensor, i: Tensor, goal: Goal) -> Tensor:
+        start = self.charts.start(x, i)
+        if not eager():
+            return self._blind(x, start, i, None)
+        return self._solve(x, start, i, None, goal, self.charts.foot(x, i)[0])
+
+    def _on_boundary(self, x: Tensor, y: Tensor, i: Tensor, goal: Goal) -> Tensor:
         """From where the way from the nearest sample to y leaves the set."""
         a, b = torch.zeros_like(y[:, 0]), torch.ones_like(y[:, 0])
         s = self.near.samples[i]
@@ -35,32 +83,31 @@ class Newton:
             out = self.near.excess(s + mid[:, None] * (y - s)) > 0
             a, b = torch.where(out, a, mid), torch.where(out, mid, b)
         start, active = s + a[:, None] * (y - s), torch.ones_like(a)
-        return self.solve(x, start, i, active, eps, start) if eager() else self.blind(x, start, i, active)
+        return self._solve(x, start, i, active, goal, start) if eager() else self._blind(x, start, i, active)
 
-    def solve(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None, eps: Tensor, guess: Tensor) -> Tensor:
+    def _solve(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None, goal: Goal, guess: Tensor) -> Tensor:
         """Newton on y - x + A^T l = 0, e(y) = 0, from a guess; rows that do not get there stay at y, a point of the set.
 
         Rows that plain steps do not bring there, or farther than y, go the way again from y with safeguards, and those that end
         where not all polynomials vanish, again with new combinations at every step.
         """
-        out, arrived = self._run(x, guess, i, active, eps)
-        arrived &= self.near.on(out, eps) & (length(x - out) <= (1 + 1e-9) * length(x - y) + 1e-9)
-        for careful in (self._walk, self._wander):
+        out, arrived = self._run(x, guess, i, active, goal.step)
+        arrived &= self.near.on(out, goal.left) & (length(x - out) <= (1 + 1e-9) * length(x - y) + 1e-9)
+        for own in (i, None):
             if bool(arrived.all()):
                 break
             lost = (~arrived).nonzero()[:, 0]
-            again, there = careful(x[lost], y[lost], i[lost], None if active is None else active[lost])
+            again, there = self._walk(x[lost], y[lost], *(None if t is None else t[lost] for t in (own, active)))
             arrived[lost] = there & self.near.on(again)
             out[lost] = torch.where(arrived[lost, None], again, y[lost])
         return out
 
-    def _run(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None, eps: Tensor) -> tuple[Tensor, Tensor]:
+    def _run(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None, rest: float) -> tuple[Tensor, Tensor]:
         """Plain steps: where each row ends, and whether it came to rest."""
-        W, rest = self.near.W.index_select(0, i), 0.25 * eps.sqrt()  # convergence is quadratic
+        W, sound, step = self.near.W.index_select(0, i), i >= 0, torch.zeros_like(y[:, 0])
         e, A = self.near.equations(y, W, active)
         l = Gram(A).split(x - y)[1]
         stiff = STIFF * (1 + length(l)[:, None])
-        step, sound = eps, i >= 0
         for _ in range(PLAIN_STEPS):
             move, l, sound = stiff_step(self.near.lagrangian(y, W, l, active), A, e, l, x - y, stiff)
             y, step = y + move, length(move)
@@ -69,7 +116,7 @@ class Newton:
             e, A = self.near.equations(y, W, active)
         return y, (step <= rest) & sound
 
-    def blind(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> Tensor:
+    def _blind(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> Tensor:
         """A fixed number of steps, where values cannot be looked at."""
         start, step = y, y[:, 0]
         for _ in range(BLIND_STEPS):
@@ -77,24 +124,18 @@ class Newton:
         good = (step <= 1e-5) & self.near.on(y)
         return torch.where(good[:, None], y, start)
 
-    def _wander(self, x: Tensor, y: Tensor, i: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self._walk(x, y, None, active)
-
     def _walk(self, x: Tensor, y: Tensor, i: Tensor | None, active: Tensor | None) -> tuple[Tensor, Tensor]:
         """Where each row ends, and whether it came to rest. i None: new combinations at every step."""
         out, arrived, rows = y.clone(), torch.zeros(len(y), dtype=torch.bool), torch.arange(len(y))
-        W = None if i is None else self.near.W[i]
         for _ in range(STEPS):
-            y, step = self._step(x, y, i, self.near.combinations(y) if W is None else W, active)
+            y, step = self._step(x, y, i, self.near.combinations(y) if i is None else self.near.W[i], active)
             done = step <= 1e-7
-            if bool(done.any()):
-                out[rows[done]], arrived[rows[done]] = y[done], True
+            out[rows[done]], arrived[rows[done]] = y[done], True
             left = ~done & torch.isfinite(step)
             if not bool(left.any()):
                 break
-            if not bool(left.all()):
-                rows, x, y = rows[left], x[left], y[left]
-                i, W, active = (None if t is None else t[left] for t in (i, W, active))
+            rows, x, y = rows[left], x[left], y[left]
+            i, active = (None if t is None else t[left] for t in (i, active))
         return out, arrived
 
     def _step(self, x: Tensor, y: Tensor, i: Tensor | None, W: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -54,11 +54,12 @@ class Monomials:
             levels.append(torch.cat(parts, -1))
         return torch.cat(levels, -1)
 
-    def slopes(self) -> Tensor:
-        """D (count, n count) with (m @ D)[j count + a] = d m_a / dz_j for the monomials m at z."""
+    def jet(self) -> Tensor:
+        """D (count, (1 + n) count) with m @ D = (m, dm / dz_1, .., dm / dz_n) for the monomials m at z."""
         a, j, b, factor = self.lowered
-        D = torch.zeros(len(self), self.n, len(self), dtype=torch.float64)
-        return D.index_put((b, j, a), factor).flatten(1)
+        D = torch.zeros(len(self), 1 + self.n, len(self), dtype=torch.float64)
+        D[:, 0] = torch.eye(len(self))
+        return D.index_put((b, 1 + j, a), factor).flatten(1)
 
     def gradients(self, C: Tensor) -> Tensor:
         """Coefficients of all derivatives: C (r, count) -> (r, n, count of one degree less)."""
