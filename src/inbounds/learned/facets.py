@@ -80,6 +80,11 @@ class Polyhedral(LearnedSet):
             out = out.index_put((out.nonzero()[:, 0],), ~self._near(*self._pulled(z[out])))
         return ~out
 
+    def depth(self, z: Tensor) -> Tensor:
+        """(rows,): the distance from the facets."""
+        y, p = self._pulled(z)
+        return norm(y - p)
+
     def _land(self, z: Tensor) -> Tensor:
         """The nearest point for z outside of R."""
         y, p = self._pulled(z)

@@ -10,10 +10,12 @@ from torch import Tensor
 from . import rules
 from .base import LearnedSet
 from .describe import text
+from .facets import Polyhedral
 from .graphs import LOCAL, kd_tree, neighbours, spread
 from .pieces import pieces
 from .samples import SPARED, STRAY, Cloud, Samples
 from .trial import Trial
+from .within import Within
 
 CONFIDENCE = 0.95  # of the bounds that samples give which were set aside
 SHARES = (0.5, 0.9, 0.95, 0.99)  # quantiles of the distance
@@ -111,9 +113,9 @@ def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
     found = [few(data, trial), flattened(M, data), without_structure(M, trial), noisy(M, data, exact)]
     found.append(thick(trial) or part_of_it(M, data))
     if not trial.chosen.region:
-        found += [past_the_samples(M) or past_the_edge(data, trial), band(M, data, trial)]
+        found += [past_the_samples(M) or past_the_edge(data, trial), band(trial)]
     elif M.info["title"] != "everything":
-        found += [hole(M, data, trial), short(trial), coarse(M, data, trial)]
+        found += [hole(M, data, trial), short(trial), coarse(M, data, trial), blurred(M, data, trial)]
     if trial.chosen.region and M.info["close_calls"]:
         found.append(
             f"A region was chosen, but a set without volume is nearly as good ({M.info['close_calls'][0]}). Give more samples, "
@@ -236,14 +238,10 @@ def past_the_edge(data: Samples, trial: Trial) -> str:
     )
 
 
-@torch.no_grad()
-def band(M: LearnedSet, data: Samples, trial: Trial) -> str:
+def band(trial: Trial) -> str:
     """Samples around a thin set that may fill a band instead of scattering as noise does."""
     c = trial.chosen
     if c.rest is None or rules.is_noise(trial, c):
-        return ""
-    x = data.lift(data.w[:CROWDS])
-    if rules.thins_out((M.foot(x) - x).square().sum(1), trial.n - c.dim, rules.TIE):
         return ""
     return (
         f"The samples lie within {2 * c.noise(trial):.2g} of the set, and it cannot be told whether that is noise or a band that "
@@ -259,6 +257,23 @@ def short(trial: Trial) -> str:
     return (
         f"The region falls short of the true one: about {share:.0%} of new samples lie outside of it, and points near its rim "
         f"are moved though they need not be. Give more samples."
+    )
+
+
+@torch.no_grad()
+def blurred(M: LearnedSet, data: Samples, trial: Trial) -> str:
+    """A region at whose rim samples thin out, as around a set without volume that has noise."""
+    if not isinstance(M, Within) or not isinstance(M.part, Polyhedral):
+        return ""
+    inside = trial.inner[~M.part.outside(trial.inner)]
+    shallow = M.part.depth(inside).quantile(rules.SHELL) if len(inside) else torch.tensor(0.0)
+    w = data.w[:CROWDS]
+    share = float((M.part.depth(w) <= shallow).double().mean())
+    if share >= rules.SHELL * rules.SPARSE:
+        return ""
+    return (
+        f"The samples thin out towards the rim of the region: only {share:.1%} of them lie in the outermost {rules.SHELL:.0%} of it. "
+        f"Noise does that, around a smaller region or around a set without volume. Give less noisy samples, or more of them."
     )
 
 

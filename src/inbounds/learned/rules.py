@@ -118,9 +118,7 @@ def beats_region(trial: Trial, curve: Candidate, region: Candidate) -> bool:
         return True
     small = curve.noise(trial) <= NOISY * trial.data.unit / math.sqrt(trial.n)
     thin = trial.thickness(curve) < curve.dim + GAIN
-    if curve.rest is None or not curve.dim == trial.dim < trial.n:
-        return False
-    return small and thin and thins_out(curve.rest, trial.n - curve.dim)
+    return curve.dim == trial.dim < trial.n and small and thin and thins_out(trial.left(curve), trial.n - curve.dim)
 
 
 def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
@@ -138,9 +136,8 @@ def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
 
 def is_noise(trial: Trial, c: Candidate) -> bool:
     """Whether what samples leave of a thin set is beyond doubt rounding, small beside what they are displaced by, or normal noise."""
-    assert c.rest is not None
     quiet = is_exact(trial, c) or c.noise(trial) <= LOUD * trial.sigmas[0] or trial.n > LOW
-    return quiet or thins_out(c.rest, trial.n - c.dim, TIE)
+    return quiet or thins_out(trial.left(c), trial.n - c.dim, TIE)
 
 
 def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
@@ -245,7 +242,7 @@ def is_beaten(trial: Trial) -> bool:
 def is_thin(trial: Trial) -> bool:
     """Whether some candidate has no volume, as far as its risk tells, is as thin as its dimension says, and leaves but noise."""
     n, sound = trial.n, [c for c in trial.candidates if c.rest is not None and c.method != "heat"]
-    thin = [c for c in sound if c.score()[0] < max(0.9 * n, n - 0.5) and trial.thickness(c) <= c.dim + GAIN / 2]
+    thin = [c for c in sound if trial.thickness(c) < max(0.9 * n, n - 0.5) and trial.thickness(c) <= c.dim + GAIN / 2]
     return bool(thin) and is_noise(trial, thinnest(trial, thin))
 
 

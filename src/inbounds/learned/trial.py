@@ -29,6 +29,8 @@ from .within import Within
 PROBES = 8_000  # random points that measure volumes
 GRAPHS = ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10))  # degree, and neighbours for every coefficient
 SMOOTHER = (2, 100)  # where there is noise
+LEFT = 2_000  # samples that tell how noise is distributed
+HIDDEN = 4  # degree up to which equations are sought that neighbourhoods do not show
 DRAWN = (2, 3)  # dimensions in which hulls and alpha shapes are made
 
 
@@ -45,6 +47,7 @@ class Candidate:
     region: bool = False  # full-dimensional
     risk: tuple[Tensor, ...] = ()  # |P(y + sigma n) - y|^2 / sigma^2 per sample, for each sigma
     rest: Tensor | None = None  # |P(y) - y|^2 per sample
+    left: Tensor | None = None  # the same of more samples, where it was asked for
     covered: Tensor | None = None  # regions: which probes lie inside
     missed: Tensor | None = None  # inequalities: which held-out samples lie outside; else those that move
     hole: float = 0.0  # regions: how many samples the emptiest ball inside should have held
@@ -143,7 +146,10 @@ class Trial:
     def worth_trying(self, method: str) -> Iterator[Candidate]:
         """Candidates one after the other; what was judged before decides what still is worth the time."""
         if method in ("auto", "algebraic") and self.n > 1:
-            for plan in ladder(self.train, self.data.scale, self.n - self.dim, highest(self.n, len(self.train))):
+            codim, top = self.n - self.dim, highest(self.n, len(self.train))
+            if not codim and self.n in DRAWN:  # noise may have hidden a curve or a surface from its neighbourhoods
+                codim, top = 1, min(top, HIDDEN)
+            for plan in ladder(self.train, self.data.scale, codim, top):
                 if rules.is_settled(self, plan.degree):
                     break
                 yield self.polynomial(plan)
@@ -182,6 +188,15 @@ class Trial:
         """
         assert c.rest is not None
         return c.score()[0] - float(c.rest.mean()) / self.sigmas[0] ** 2
+
+    @torch.no_grad()
+    def left(self, c: Candidate) -> Tensor:
+        """|P(x) - x|^2 of held-out samples, and of as many others as are looked at: the law of the noise needs many."""
+        assert c.rest is not None
+        if c.left is None:
+            x = self.data.lift(self.train[: LEFT - len(self.y)])
+            c.left = torch.cat([c.rest, _squares(c.build(self.train).foot(x) - x)])
+        return c.left
 
     def why_nothing_fits(self) -> str:
         """The words of the error."""
