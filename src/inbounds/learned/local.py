@@ -102,7 +102,7 @@ class Local(LearnedSet):
 
     # --- the set -----------------------------------------------------------------------------------------
     def foot(self, z, eps=EPS):
-        refuse_onnx(self)
+        refuse_onnx("local")
         if torch.compiler.is_compiling():
             return self._walk(z)
         rows = max(1, BLOCK // max(self.blend * self.graphs[0].numel(), len(self.graphs) // 8))
