@@ -235,10 +235,7 @@ def is_thin(trial: Trial) -> bool:
     """Whether some candidate has no volume, as far as its risk tells, and is as thin as its dimension says."""
     n = trial.n
     return any(
-        c.rest is not None
-        and c.method != "heat"
-        and c.score()[0] < max(0.9 * n, n - 0.5)
-        and trial.thickness(c) <= c.dim + GAIN / 2
+        c.rest is not None and c.method != "heat" and c.score()[0] < max(0.9 * n, n - 0.5) and trial.thickness(c) <= c.dim + GAIN / 2
         for c in trial.candidates
     )
 
