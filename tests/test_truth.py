@@ -310,7 +310,6 @@ def cap(n):
 
 
 RIGHT_IN_ONNX = {
-    "disk": lambda: fitted(circle(300) * uniform(300, 1, seed=3).sqrt(), "algebraic")[0],
     "hull": lambda: Hull.fit(uniform(60, 2)),
     "alpha": lambda: AlphaShape.fit(uniform(300, 2)),
     "tilted hull": lambda: Within(Hull.fit(uniform(60, 2)), (3,), normal(3), torch.linalg.qr(normal(3, 2)).Q, 0.5),

@@ -86,7 +86,7 @@ class Algebraic(LearnedSet):
         if self._quadric is not None:
             y = self._quadric.project(w)
         else:
-            refuse_onnx(self)
+            refuse_onnx("algebraic")
             y = torch.cat([self._from_nearest(part, eps) for part in w.split(CHUNK)]) if len(w) else w
         return self.center + self.unit * y @ self.frame.mT
 

@@ -233,8 +233,8 @@ def past_the_edge(data: Samples, trial: Trial) -> str:
     if int((off > EDGE * far[:, -1]).sum()) < 2:
         return ""
     return (
-        "The samples end at an edge, and support='sampled' asks for a set that ends there; but graphs through neighbours go on by "
-        "half a patch, and points beyond the edge are projected too far out. Give more samples, so that patches are smaller."
+        "The samples end at an edge, and support='sampled' asks for a set that ends there; but graphs through neighbours go on "
+        "by half a patch, and points beyond the edge are projected too far out. Give more samples, so that patches are smaller."
     )
 
 
@@ -272,8 +272,8 @@ def blurred(M: LearnedSet, data: Samples, trial: Trial) -> str:
     if share >= rules.SHELL * rules.SPARSE:
         return ""
     return (
-        f"The samples thin out towards the rim of the region: only {share:.1%} of them lie in the outermost {rules.SHELL:.0%} of it. "
-        f"Noise does that, around a smaller region or around a set without volume. Give less noisy samples, or more of them."
+        f"The samples thin out towards the rim of the region: only {share:.1%} of them lie in the outermost {rules.SHELL:.0%} of "
+        f"it. Noise does that, around a smaller region or a set without volume. Give less noisy samples, or more of them."
     )
 
 

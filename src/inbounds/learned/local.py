@@ -102,7 +102,7 @@ class Local(LearnedSet):
 
     # --- the set -----------------------------------------------------------------------------------------
     def foot(self, z, eps=EPS):
-        refuse_onnx(self)
+        refuse_onnx("local")
         if torch.compiler.is_compiling():
             return self._walk(z)
         rows = max(1, BLOCK // max(self.blend * self.graphs[0].numel(), len(self.graphs) // 8))
@@ -175,7 +175,7 @@ class Local(LearnedSet):
     def _newton(self, G: Tensor, x: Tensor, foot: Tensor) -> Tensor:
         """argmin_s |x - y(s)|^2 over |s| <= 1.5 by Newton from the foot; where H is not positive definite, Gauss-Newton.
 
-        Where values can be looked at, rows that no longer move take no part in further steps.
+        Where values can be looked at, further steps are left to the pairs that still move, once these are less than half.
         """
         J, flat = G[:, 1 : self.dim + 1], 1e-10 * torch.eye(self.dim, dtype=G.dtype, device=G.device)
         s = pulled_in(apply(J, foot - G[:, 0]) / (J.square().sum(-1) + 1e-300), WIDE)
@@ -193,7 +193,8 @@ class Local(LearnedSet):
                 moves = (s - old).abs().amax(-1) >= STILL
                 if not bool(moves.any()):
                     break
-                rows, G, x, s = (t[moves] for t in (rows, G, x, s))
+                if 2 * int(moves.sum()) < len(moves):
+                    rows, G, x, s = (t[moves] for t in (rows, G, x, s))
         return end if eager() else s
 
     def _expand(self, G: Tensor, x: Tensor, s: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -22,8 +22,8 @@ ROUGH: distance from the neighbours' graphs, of their radius, above which these 
   noisy sets stay; doubled, samples of sets of many dimensions are dropped.
 TOGETHER: distance of samples from the graphs through their neighbours, of the neighbours' distance, below which they form a set
   of their own. Halved, parts with few samples are lost; doubled, clouds of outliers are kept.
-TAIL: the largest residual of equations, of the one that is expected of normal noise, up to which nobody is an outlier. Halved, the
-  search goes on, which only costs time; doubled, outliers near the set stay.
+TAIL: the largest residual of equations, of the one that is expected of normal noise, up to which nobody is an outlier. Halved,
+  the search goes on, which only costs time; doubled, outliers near the set stay.
 FEW_DROPPED: share of outliers above which a test is not believed. MOST_DROPPED: above which the user is asked to look. Halved,
   real outliers stay; doubled, parts of the set are lost.
 CROWDED: how much emptier than chance a ball must be to be a hole (log of the odds). Halved, chance makes holes; doubled, holes
@@ -135,7 +135,7 @@ def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
 
 
 def is_noise(trial: Trial, c: Candidate) -> bool:
-    """Whether what samples leave of a thin set is beyond doubt rounding, small beside what they are displaced by, or normal noise."""
+    """Whether what samples leave of a thin set is without doubt rounding, or small beside displacements, or normal noise."""
     quiet = is_exact(trial, c) or c.noise(trial) <= LOUD * trial.sigmas[0] or trial.n > LOW
     return quiet or thins_out(trial.left(c), trial.n - c.dim, TIE)
 
@@ -228,8 +228,8 @@ def is_settled(trial: Trial, degree: int) -> bool:
 
 
 def is_beaten(trial: Trial) -> bool:
-    """Whether graphs through neighbours are not worth the time: equations denoise better than two of them at both sigmas, are nearer to
-    the samples than they, and are as thin as the samples look."""
+    """Whether graphs through neighbours are not worth the time: equations denoise better than two of them at both sigmas, are
+    nearer to the samples, and are as thin as the samples look."""
     sound = [c for c in trial.candidates if c.rest is not None]
     exact, graphs = [c for c in sound if c.plan is not None], [c for c in sound if c.method == "local"]
     return len(graphs) > 1 and any(
