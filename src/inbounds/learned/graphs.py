@@ -115,6 +115,14 @@ def surrounded(points: Tensor, samples: Tensor) -> Tensor:
     return torch.where(off < half / 2, held, 0.0)
 
 
+def beyond(points: Tensor, samples: Tensor) -> Tensor:
+    """Whether each point is farther from every sample than the nearest of them is from its tenth neighbour: (P,)."""
+    tree = kd_tree(samples)
+    away, nearest = (torch.from_numpy(t) for t in tree.query(points.numpy()))
+    spacing = tree.query(samples[nearest].numpy(), [min(LOCAL + 1, len(samples))])[0]
+    return away > torch.from_numpy(spacing[:, 0])
+
+
 def off_graphs(samples: Tensor, near: Tensor, dim: int) -> Tensor:
     """Of every sample the distance from the quadratic graph through its neighbours near (N, K), the worst quarter left out."""
     rows = max(1, BLOCK // (near.shape[1] * samples.shape[1]))

@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from .graphs import missing, neighbours, off_graphs
+from .graphs import LOCAL, missing, neighbours, off_graphs
 from .polynomials import Monomials
 from .rules import (
+    CLOUD,
     CROWD,
     CROWDED,
     CROWDING,
@@ -20,12 +21,12 @@ from .rules import (
     MOST_DROPPED,
     NEIGHBOURS,
     OFF,
+    RIM,
     ROUGH,
     ROUNDS,
     SMALL,
     TAIL,
     TOGETHER,
-    is_hole,
 )
 from .samples import Samples
 from .vanishing import EXACT, consensus, residual, spectrum
@@ -118,21 +119,44 @@ def among_neighbours(w: Tensor, dim: int) -> Tensor:
 
 
 def not_isolated(w: Tensor) -> Tensor:
-    """Rows that are no outliers of a region: the isolated ones go, round by round, since outliers are neighbours of each other.
+    """Rows that are no outliers of a region.
 
-    The tips of a region are isolated, too: what is no farther from the others than chance leaves a sample stays.
+    Isolated samples farther from the others than chance leaves the tips of a region are strays, and so are their neighbours that
+    lie as far apart: many outliers hide each other. This is repeated until no more are found. A region with strays near it has
+    others at its rim: then a sample goes if chance leaves so much room to fewer than one in a hundred at a rim.
     """
-    rows, lost = torch.arange(len(w)), torch.zeros(len(w), dtype=torch.bool)
+    lost = torch.zeros(len(w), dtype=torch.bool)
     for _ in range(ROUNDS):
-        out = isolated(w[rows])
+        rows = (~lost).nonzero()[:, 0]
+        out = strays(w[rows], len(w))
         lost[rows[out]] = True
-        rows = rows[~out]
         if not bool(out.any()):
             break
     if bool(lost.any()):
-        held = missing(w[lost], w[rows])
-        lost[lost.clone()] = torch.tensor([is_hole(float(h), len(w)) for h in held])
+        near, far = neighbours(w[~lost], LOCAL + 1)
+        lost[~lost] = 0.5 * LOCAL * (far[:, 1] / far[:, -1][near[:, 1]]) ** w.shape[1] > -math.log(RIM)
     return _few(~lost)
+
+
+def strays(w: Tensor, N: int) -> Tensor:
+    """Rows of isolated samples, found layer by layer, that chance does not explain, and of those that hang together with them."""
+    rows, out = torch.arange(len(w)), torch.zeros(len(w), dtype=torch.bool)
+    for _ in range(ROUNDS):
+        some = isolated(w[rows])
+        out[rows[some]] = True
+        rows = rows[~some]
+        if not bool(some.any()):
+            break
+    if bool(out.any()):
+        out[out.clone()] = missing(w[out], w[rows]) > math.log(N) + CROWDED
+    near, far = neighbours(w, NEIGHBOURS + 1)
+    reach, known = far[:, -1], torch.where(out, far[:, -1], 0.0)
+    while True:
+        around = known[near[:, 1:]].amax(1)
+        more = (known == 0) & (around > 0) & (reach >= CLOUD * around)
+        if not bool(more.any()):
+            return known > 0
+        known = torch.where(more, around, known)
 
 
 def isolated(w: Tensor) -> Tensor:

@@ -53,7 +53,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
+
+from ..extras import needed_for
 
 if TYPE_CHECKING:
     from .trial import Candidate, Trial
@@ -62,9 +65,10 @@ SIGMAS = (0.03, 0.1)  # of the set's size
 ABOVE_NOISE = (1.5, 3.0)
 MOST_SIGMA = 0.3  # of the set's size: farther away the nearest point is another one, whatever the noise
 SLACK = 1.05
+SPREAD = (0.9, 0.5)
 TIE = 2.0  # standard errors of a paired difference below which two candidates are equal
 GAIN = 0.5
-NOISY = 0.4
+NOISY = 0.3
 LOUD = 0.3  # noise, in displacements: above it samples do not tell how near a set is to the truth
 SHELL, SPARSE = 0.2, 1 / 3
 OFF = 6.0
@@ -80,10 +84,13 @@ TAIL = 1.5
 SMALL = 60  # monomials for which a search for outliers is cheap
 CROWDED = 7.0
 LOW = 3  # dimensions: in more, empty balls tell nothing
+RIM = 0.01
+CLOUD = 0.7
 LEVEL = 0.05  # of a test by chance
 QUARTER = 0.25
 ALIKE = 1.5  # times the noise that neighbourhoods show
 BEYOND = 0.05
+UNSOLVED = 0.005
 SHORT = 0.05  # share of held-out samples outside of an alpha shape that is worth a warning
 SEEN = 0.5  # of a region's size: holes up to this radius should be seen
 FEWEST_EACH = 10  # samples for every dimension and one more
@@ -95,10 +102,9 @@ THICK = 1e-7  # a set that is flatter than this is flat
 
 def choose(trial: Trial) -> Candidate:
     """The best set without volume, the best region, and the better of the two."""
-    sound = [c for c in trial.candidates if c.rest is not None]
-    if not sound:
+    thin, solid = trial.sound(region=False), trial.sound(region=True)
+    if not thin and not solid:
         raise ValueError(trial.why_nothing_fits())
-    thin, solid = [c for c in sound if not c.region], [c for c in sound if c.region]
     if solid:  # what a heat kernel leaves of the samples is no noise: it cannot tell a curve from a region
         thin = [c for c in thin if c.method != "heat"]
     if not thin or not solid:
@@ -112,32 +118,69 @@ def beats_region(trial: Trial, curve: Candidate, region: Candidate) -> bool:
 
     Noise inflates the risk of the thin set by codim (noise / sigma)^2, which its thickness does not hold. By its thickness any
     curve saves a dimension, also one through a solid disk. So that counts only where the samples look like a set of that
-    dimension, where what they leave of it is small, and where it thins out as noise does.
+    dimension, or noise hides theirs, where what they leave of it is small and thins out as noise does, and where they are
+    likelier than as even samples of the region.
     """
     if is_exact(trial, curve) or curve.score()[0] < region.score()[0] - GAIN:
         return True
     small = curve.noise(trial) <= NOISY * trial.data.unit / math.sqrt(trial.n)
-    thin = trial.thickness(curve) < curve.dim + GAIN
-    return curve.dim == trial.dim < trial.n and small and thin and thins_out(trial.left(curve), trial.n - curve.dim)
+    alike = curve.dim == trial.dim or trial.dim == trial.n
+    normal = small and alike and is_lean(trial, curve) and thins_out(trial.left(curve), trial.n - curve.dim)
+    return normal and is_likelier(trial, curve, region)
+
+
+def is_likelier(trial: Trial, curve: Candidate, region: Candidate, errors: float = 0.0) -> bool:
+    """Whether held-out samples are likelier as a thin set with normal noise around it than as even samples of a region; by so
+    many standard errors of the mean difference of the logarithms. In more than three dimensions nobody knows the volumes.
+
+    In the box of the probes the first density is exp(-r^2 / 2 v) / Z with v = mean r^2 / codim and Z its mean over the probes. A
+    curve that winds through a disk leaves as little of the samples as noise would, but of the probes just as little.
+    """
+    if trial.n > LOW:
+        return True
+    assert curve.rest is not None and region.covered is not None
+    v = 2 * float(curve.rest.mean()) / (trial.n - curve.dim)
+    near = -curve.rest / v - (-trial.around(curve) / v).exp().mean().log()
+    out, count = region.missed_samples(trial), len(trial.y)
+    missed, size = (float(out.sum()) + 0.5) / (count + 1), (float(region.covered.sum()) + 0.5) / (len(region.covered) + 1)
+    gain = near - torch.where(out > 0, math.log(missed / (1 - size)), math.log((1 - missed) / size))
+    return float(gain.mean()) > errors * float(gain.std()) / math.sqrt(count)
 
 
 def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
-    """Whether samples leave a thin set as normal noise does, and do not fill a layer around it up to its rim; by so many standard
-    errors.
+    """Whether samples leave a thin set as normal noise does, and do not fill a layer around it up to its rim; with `errors`,
+    whether so many standard errors of each quantile do not tell them from normal noise.
 
-    E r^4 / (E r^2)^2 of their distances r is (c + 2) / c for normal noise in codimension c, and (c + 2) / (c + 4) of that for
-    a ball that is filled evenly: 3 and 1.8 in codimension 1. The line between is the geometric mean of the two.
+    What is compared is the ratio of two quantiles of their distances, 90 % and 50 %, which outliers do not reach. For normal
+    noise in codimension 1 it is 2.44, for a layer that is filled evenly 1.8, and the line between is their geometric mean.
     """
-    r = squares / squares.mean().clamp(min=1e-300)
-    fourth = float(r.square().mean())
-    error = float((r.square() - 2 * fourth * r).std()) / math.sqrt(len(r))  # the first order of the quotient
-    return fourth - errors * error > (codim + 2) / codim * math.sqrt((codim + 2) / (codim + 4))
+    with needed_for("Fitting a set to samples"):
+        from scipy.special import gammaincinv
+    r = squares.sqrt().sort().values
+    far, near = [(q, errors * math.sqrt(q * (1 - q) / len(r))) for q in SPREAD]
+    ratio = float(r.quantile(min(far[0] + far[1], 1.0)) / r.quantile(near[0] - near[1]).clamp(min=1e-300))
+    normal = math.sqrt(gammaincinv(codim / 2, SPREAD[0]) / gammaincinv(codim / 2, SPREAD[1]))
+    filled = (SPREAD[0] / SPREAD[1]) ** (1 / codim)
+    return ratio > (normal if errors else math.sqrt(normal * filled))
+
+
+def is_lean(trial: Trial, c: Candidate) -> bool:
+    """Whether a set is as thin as its dimension says, up to a quarter of a dimension."""
+    return trial.thickness(c) <= c.dim + GAIN / 2
+
+
+def is_quiet(trial: Trial, c: Candidate) -> bool:
+    """Whether what samples leave of a thin set is rounding, or small beside displacements."""
+    return is_exact(trial, c) or c.noise(trial) <= LOUD * trial.sigmas[0]
 
 
 def is_noise(trial: Trial, c: Candidate) -> bool:
     """Whether what samples leave of a thin set is without doubt rounding, or small beside displacements, or normal noise."""
-    quiet = is_exact(trial, c) or c.noise(trial) <= LOUD * trial.sigmas[0] or trial.n > LOW
-    return quiet or thins_out(trial.left(c), trial.n - c.dim, TIE)
+    if is_quiet(trial, c) or trial.n > LOW:
+        return True
+    solid = trial.sound(region=True)
+    even = bool(solid) and not is_likelier(trial, c, tightest(trial, solid), TIE)
+    return not even and is_lean(trial, c) and thins_out(trial.left(c), trial.n - c.dim, TIE)
 
 
 def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
@@ -240,10 +283,11 @@ def is_beaten(trial: Trial) -> bool:
 
 
 def is_thin(trial: Trial) -> bool:
-    """Whether some candidate has no volume, as far as its risk tells, is as thin as its dimension says, and leaves but noise."""
-    n, sound = trial.n, [c for c in trial.candidates if c.rest is not None and c.method != "heat"]
-    thin = [c for c in sound if trial.thickness(c) < max(0.9 * n, n - 0.5) and trial.thickness(c) <= c.dim + GAIN / 2]
-    return bool(thin) and is_noise(trial, thinnest(trial, thin))
+    """Whether some candidate has no volume, as far as its risk tells, is as thin as its dimension says, and leaves so little of
+    the samples that no region need be tried."""
+    n, sound = trial.n, [c for c in trial.sound(region=False) if c.method != "heat"]
+    thin = [c for c in sound if trial.thickness(c) < max(0.9 * n, n - 0.5) and is_lean(trial, c)]
+    return bool(thin) and (n > LOW or is_quiet(trial, thinnest(trial, thin)))
 
 
 def depth(trial: Trial, c: Candidate) -> Tensor:

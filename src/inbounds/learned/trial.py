@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -15,7 +15,8 @@ from . import rules
 from .algebraic import Algebraic
 from .alpha import MOST, AlphaShape
 from .base import LearnedSet
-from .graphs import missing
+from .candidate import Candidate
+from .graphs import beyond, missing
 from .heat import Heat
 from .hull import Hull
 from .local import Local
@@ -32,62 +33,6 @@ SMOOTHER = (2, 100)  # where there is noise
 LEFT = 2_000  # samples that tell how noise is distributed
 HIDDEN = 4  # degree up to which equations are sought that neighbourhoods do not show
 DRAWN = (2, 3)  # dimensions in which hulls and alpha shapes are made
-
-
-@dataclass(eq=False)
-class Candidate:
-    """One way to fit; judged by what it does to held-out samples y."""
-
-    method: str
-    title: str
-    cost: tuple
-    build: Callable[[Tensor], LearnedSet]
-    dim: int
-    plan: Plan | None = None  # of polynomials
-    region: bool = False  # full-dimensional
-    risk: tuple[Tensor, ...] = ()  # |P(y + sigma n) - y|^2 / sigma^2 per sample, for each sigma
-    rest: Tensor | None = None  # |P(y) - y|^2 per sample
-    left: Tensor | None = None  # the same of more samples, where it was asked for
-    covered: Tensor | None = None  # regions: which probes lie inside
-    missed: Tensor | None = None  # inequalities: which held-out samples lie outside; else those that move
-    hole: float = 0.0  # regions: how many samples the emptiest ball inside should have held
-    deep: bool = False  # regions: whether that ball would still be inside if the outermost samples were left out
-    sharp: bool = True  # regions: whether samples end at the boundary, rather than thin out
-    seconds: float = 0.0
-    failure: str = ""
-
-    def score(self) -> tuple[float, ...]:
-        """The mean of every risk, in the order in which candidates are compared."""
-        return tuple(float(r.mean()) for r in self.risk)
-
-    def noise(self, trial: Trial) -> float:
-        """Standard deviation per coordinate across the set, from held-out samples."""
-        assert self.rest is not None
-        return math.sqrt(float(self.rest.mean()) / max(trial.n - self.dim, 1))
-
-    def inside_probes(self) -> Tensor:
-        """1 for probes inside."""
-        assert self.covered is not None
-        return self.covered.double()
-
-    def missed_samples(self, trial: Trial) -> Tensor:
-        """1 for held-out samples outside."""
-        assert self.rest is not None
-        outside = self.rest > (rules.TOUCH * trial.data.unit) ** 2 if self.missed is None else self.missed
-        return outside.double()
-
-    def line(self, chosen: bool) -> dict:
-        """What is told of it in `info`."""
-        return {
-            "method": self.method,
-            "title": self.title,
-            "dimension": self.dim,
-            "risk": [round(r, 5) for r in self.score()],
-            "residual": math.sqrt(float(self.rest.mean())) if self.rest is not None else None,
-            "seconds": round(self.seconds, 2),
-            "failure": self.failure,
-            "chosen": chosen,
-        }
 
 
 class Trial:
@@ -166,14 +111,21 @@ class Trial:
         solid = not thin and method in ("auto", "algebraic")
         if solid:
             bounded = method == "auto" and self.n in DRAWN  # there an alpha shape follows the boundary better than high degrees
-            for plan in regions(self.n, len(self.train), Plan(), 2 if bounded else 4):
-                whole = [c for c in self.candidates if c.plan == replace(plan, share=1.0)]
-                if not any(c.deep and rules.is_hole(c.hole, len(self.data.w)) for c in whole):  # fewer samples would not fill it
-                    yield self.polynomial(plan)
+            plans = regions(self.n, len(self.train), Plan(), 2 if bounded else 4)
+            yield from (self.polynomial(plan) for plan in plans if plan.share == 1)
         if method == "hull" or (solid and self.n in DRAWN):
             yield self.hull(widened=method != "hull")
         if method == "alpha" or (method == "auto" and solid and self.n in DRAWN):
             yield self.alpha()
+        if solid and rules.tightest(self, self.sound(region=True)).method != "alpha":  # what has bays needs no trimmed ellipse
+            for plan in plans:
+                whole = next(c for c in self.candidates if c.plan == replace(plan, share=1.0))
+                if plan.share < 1 and not (whole.deep and rules.is_hole(whole.hole, len(self.data.w))):
+                    yield self.polynomial(plan)  # on fewer samples, unless that would leave a hole open
+
+    def sound(self, region: bool) -> list[Candidate]:
+        """The candidates that could be fitted: regions, or sets without volume."""
+        return [c for c in self.candidates if c.rest is not None and c.region == region]
 
     def distance(self) -> float:
         """Of the held-out samples from the chosen set, by their median; inf for a region without sharp boundary."""
@@ -197,6 +149,14 @@ class Trial:
             x = self.data.lift(self.train[: LEFT - len(self.y)])
             c.left = torch.cat([c.rest, _squares(c.build(self.train).foot(x) - x)])
         return c.left
+
+    @torch.no_grad()
+    def around(self, c: Candidate) -> Tensor:
+        """|P(u) - u|^2 of the probes; inf where P(u) is farther from every sample than these are from their tenth neighbours."""
+        if c.around is None:
+            feet = c.build(self.train).foot(self.probes)
+            c.around = torch.where(beyond(feet, self.data.lift(self.data.w)), torch.inf, _squares(feet - self.probes))
+        return c.around
 
     def why_nothing_fits(self) -> str:
         """The words of the error."""
@@ -273,7 +233,7 @@ class Trial:
 
     def spare_outliers(self) -> None:
         """Held-out samples that no candidate comes near would only add noise to the comparison."""
-        sound = [c for c in self.candidates if c.rest is not None and not c.region]
+        sound = self.sound(region=False)
         if not sound:
             return
         best = min((c.rest for c in sound if c.rest is not None), key=lambda rest: float(rest.median()))
