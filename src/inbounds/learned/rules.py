@@ -29,7 +29,8 @@ FEW_DROPPED: share of outliers above which a test is not believed. MOST_DROPPED:
 CROWDED: how much emptier than chance a ball must be to be a hole (log of the odds). Halved, chance makes holes; doubled, holes
   are missed.
 LEVEL: probability with which chance alone may open a hole in an alpha shape. Halved or doubled, its balls change by 3 %.
-LOUD: noise, in displacements, above which the lowest risk decides and not the nearness to samples. Halved, clean fits of high
+LOUD: noise, in displacements, above which the lowest risk decides and not the nearness to samples; so it does above the distance
+  of held-out samples from the nearest other, since a set may then follow the noise. Halved, clean fits of high
   degree lose to simple ones; doubled, sets that follow the noise win.
 CROWDING: spacing of isolated samples, of that of points anywhere, below which they are a part of a region. Halved, such parts are
   lost; doubled, outliers are kept.
@@ -154,14 +155,19 @@ def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
     What is compared is the ratio of two quantiles of their distances, 90 % and 50 %, which outliers do not reach. For normal
     noise in codimension 1 it is 2.44, for a layer that is filled evenly 1.8, and the line between is their geometric mean.
     """
-    with needed_for("Fitting a set to samples"):
-        from scipy.special import gammaincinv
     r = squares.sqrt().sort().values
     far, near = [(q, errors * math.sqrt(q * (1 - q) / len(r))) for q in SPREAD]
     ratio = float(r.quantile(min(far[0] + far[1], 1.0)) / r.quantile(near[0] - near[1]).clamp(min=1e-300))
-    normal = math.sqrt(gammaincinv(codim / 2, SPREAD[0]) / gammaincinv(codim / 2, SPREAD[1]))
+    normal = math.sqrt(chi_squared(SPREAD[0], codim) / chi_squared(SPREAD[1], codim))
     filled = (SPREAD[0] / SPREAD[1]) ** (1 / codim)
     return ratio > (normal if errors else math.sqrt(normal * filled))
+
+
+def chi_squared(share: float, dim: int) -> float:
+    """What so large a share of the squared lengths of standard normal vectors does not exceed."""
+    with needed_for("Fitting a set to samples"):
+        from scipy.special import gammaincinv
+    return 2 * float(gammaincinv(dim / 2, share))
 
 
 def is_lean(trial: Trial, c: Candidate) -> bool:
@@ -198,7 +204,10 @@ def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
         thin = [c for c in thin if c.score()[k] <= SLACK * best.score()[k] or tie(c.risk[k], best.risk[k]) or c in safe]
     least = min(trial.thickness(c) for c in thin)
     thin = [c for c in thin if trial.thickness(c) <= least + GAIN / 2]
-    noisy = all(c.noise(trial) > LOUD * trial.sigmas[0] for c in thin)
+    loud = min(
+        LOUD * trial.sigmas[0], trial.spacing
+    )  # a set that follows dense samples through their noise is near to all of them
+    noisy = all(c.noise(trial) > loud for c in thin)
     loss = {c: c.risk[0] + c.risk[1] if noisy else depth(trial, c) for c in thin}
     best = min(thin, key=lambda c: float(loss[c].mean()))
     return min([c for c in thin if tie(loss[c], loss[best], TIE / 2 if noisy else TIE)], key=lambda c: c.cost)

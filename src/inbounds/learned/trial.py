@@ -11,12 +11,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..kernels.vectors import norm
 from . import rules
 from .algebraic import Algebraic
 from .alpha import MOST, AlphaShape
 from .base import LearnedSet
 from .candidate import Candidate
-from .graphs import beyond, missing
+from .graphs import beyond, missing, nearest_samples
 from .heat import Heat
 from .hull import Hull
 from .local import Local
@@ -60,6 +61,12 @@ class Trial:
         if self.n > rules.LOW:
             return torch.zeros(PROBES, dtype=torch.float64)
         return missing(self.inner, self.data.w, crowds=pieces(self.data.w) is not None)
+
+    @cached_property
+    def spacing(self) -> float:
+        """How far a held-out sample is from the nearest of the others, by the median."""
+        others = self.data.lift(self.train)
+        return float(norm(self.y - others[nearest_samples(others, self.y, 1)]).median())
 
     def run(self, method: str, support: str) -> Trial:
         """Try every candidate of the method, cheap ones first, and choose."""
