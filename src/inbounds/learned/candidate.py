@@ -28,6 +28,7 @@ class Candidate:
     dim: int
     plan: Plan | None = None  # of polynomials
     region: bool = False  # full-dimensional
+    graph: tuple[int, int] | None = None  # of moving least squares: degree and neighbours
     risk: tuple[Tensor, ...] = ()  # |P(y + sigma n) - y|^2 / sigma^2 per sample, for each sigma
     rest: Tensor | None = None  # |P(y) - y|^2 per sample
     left: Tensor | None = None  # the same of more samples, where it was asked for

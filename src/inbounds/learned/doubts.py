@@ -223,13 +223,13 @@ def filled(M: LearnedSet, data: Samples, trial: Trial) -> bool:
     """Whether the set is a region without holes: pieces in it, as the crowded rim of a disk, belong to it."""
     if not trial.chosen.region or trial.n > rules.LOW:
         return False
-    return not rules.is_hole(trial.emptiest(M.leaves(trial.probes))[0], len(data.w))
+    return not rules.is_hole(trial.emptiest(M.leaves(trial.probes))[0], len(trial.seen))
 
 
 def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:
     """A ball inside the region that is emptier of samples than chance allows."""
     held, where = trial.emptiest(M.leaves(trial.probes))
-    if trial.n > rules.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(data.w)):
+    if trial.n > rules.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(trial.seen)):
         return ""
     radius = float(torch.cdist(where, data.lift(data.w)).min())
     return (

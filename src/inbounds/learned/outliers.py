@@ -54,6 +54,8 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
                 f"they are outliers, leave them out; else give more samples of that part of the set."
             )
             continue
+        if why == ALONE and dim < n and crowded(data.w[~keep], data.w[keep]):
+            continue  # noise hides the surface, and these are its tails
         if crowded(data.w[~keep], data.w[keep]) or (dim < n and hangs_together(data.w[~keep], dim)):
             data.doubts.append(
                 f"{lost} of {len(keep)} samples do not satisfy what the others do, but hang together: they were kept. The set "
@@ -122,8 +124,8 @@ def agreeing(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> 
 def among_neighbours(w: Tensor, dim: int) -> Tensor | None:
     """Rows whose distance from the quadratic graph through their neighbours, not themselves, is like that of the neighbours.
 
-    Not like: OFF times the median of theirs, and more than half their spacing. Nothing is dropped where that is every tenth. None if
-    the graphs do not describe the set.
+    Not like: OFF times the median of theirs, and more than half their spacing. Nothing is dropped where that is every tenth. None
+    if the graphs do not describe the set.
     """
     near, far = neighbours(w, CROWD * Monomials.count(dim, 2) + 1)
     near, spacing = near[:, 1:], far[:, 1]

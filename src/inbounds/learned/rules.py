@@ -98,6 +98,7 @@ FEWEST_EACH = 10  # samples for every dimension and one more
 ROUND = 1e-7  # of the size: held-out samples that are nearer satisfy equations exactly
 TOUCH = 1e-9  # of the size: nearer is equal
 JUDGES = 1_000  # held-out samples
+ENOUGH = 4_000  # other samples among which candidates are compared; what wins is fitted to all
 THICK = 1e-7  # a set that is flatter than this is flat
 
 
@@ -204,9 +205,7 @@ def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
         thin = [c for c in thin if c.score()[k] <= SLACK * best.score()[k] or tie(c.risk[k], best.risk[k]) or c in safe]
     least = min(trial.thickness(c) for c in thin)
     thin = [c for c in thin if trial.thickness(c) <= least + GAIN / 2]
-    loud = min(
-        LOUD * trial.sigmas[0], trial.spacing
-    )  # a set that follows dense samples through their noise is near to all of them
+    loud = min(LOUD * trial.sigmas[0], trial.spacing())  # dense samples are near to all that follows them through their noise
     noisy = all(c.noise(trial) > loud for c in thin)
     loss = {c: c.risk[0] + c.risk[1] if noisy else depth(trial, c) for c in thin}
     best = min(thin, key=lambda c: float(loss[c].mean()))
@@ -220,7 +219,7 @@ def tightest(trial: Trial, regions: list[Candidate]) -> Candidate:
     Risk would not do: a set that is too small denoises better than the right one. With S a candidate, T the truth and V its
     volume, vol(S \\ T) + vol(T \\ S) = vol(S) - V + 2 V P(y not in S). V is the least vol(S) / P(y in S): exact for S in T.
     """
-    regions = [c for c in regions if not is_hole(c.hole, len(trial.data.w))] or regions
+    regions = [c for c in regions if not is_hole(c.hole, len(trial.seen))] or regions
     loss = {c: (c.inside_probes(), c.missed_samples(trial)) for c in regions}
     V = min(float(inside.mean() / (1 - missed.mean()).clamp(min=1e-3)) for inside, missed in loss.values())
 
@@ -249,7 +248,7 @@ def is_sharp(trial: Trial, c: Candidate) -> bool:
     to 0.3 there, whatever part of it the region holds. All samples say so, and the held-out ones, which it was not fitted to,
     but for one.
     """
-    M, w, held = c.build(trial.train), trial.data.w, len(trial.data.w) - len(trial.train)
+    M, w, held = c.build(trial.train), trial.seen, len(trial.seen) - len(trial.train)
     inside = M.leaves(trial.data.lift(w))
     outer = inside & ~M.leaves(trial.data.lift(w.mean(0) + (w - w.mean(0)) / (1 - SHELL) ** (1 / w.shape[1])))
     dense = outer.double() - SHELL * SPARSE * inside.double()

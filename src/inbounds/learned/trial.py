@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -43,7 +43,8 @@ class Trial:
         self.data, self.n, N = data, data.w.shape[1], len(data.w)
         self.dim, self.tangent = tangent.dim, tangent
         held = min(max(N // 5, 10), rules.JUDGES)
-        self.train, val = data.w[held:], data.w[:held]
+        self.train, val = data.w[held : held + rules.ENOUGH], data.w[:held]
+        self.seen = data.w[: held + rules.ENOUGH]
         self.y = data.lift(val)
         self.sigmas = [s * data.unit for s in rules.sigmas(data.fine, tangent.noise)]
         self.shift = torch.randn(len(self.sigmas), *self.y.shape, generator=generator, dtype=torch.float64)
@@ -60,9 +61,8 @@ class Trial:
         """How many samples the empty balls around the probes should have held; where that tells something, else 0."""
         if self.n > rules.LOW:
             return torch.zeros(PROBES, dtype=torch.float64)
-        return missing(self.inner, self.data.w, crowds=pieces(self.data.w) is not None)
+        return missing(self.inner, self.seen, crowds=pieces(self.seen) is not None)
 
-    @cached_property
     def spacing(self) -> float:
         """How far a held-out sample is from the nearest of the others, by the median."""
         others = self.data.lift(self.train)
@@ -75,6 +75,8 @@ class Trial:
             self.judge(c)
         self.spare_outliers()
         self.chosen = self.settled()
+        if self.chosen.graph is not None and len(self.seen) < len(self.data.w):
+            self.chosen = self.grown(*self.chosen.graph)
         if self.chosen.region and not rules.is_sharp(self, self.chosen):
             self.chosen.sharp = False
             if support == "closure" and method not in ("hull", "alpha"):
@@ -89,10 +91,10 @@ class Trial:
         while True:
             c = rules.choose(self)
             others = [o for o in self.candidates if o is not c and o.region and o.rest is not None]
-            if not c.region or rules.is_hole(c.hole, len(self.data.w)) or not others:
+            if not c.region or rules.is_hole(c.hole, len(self.seen)) or not others:
                 return c
             c.hole = self.emptiest(c.build(self.data.w).leaves(self.probes))[0]
-            if not rules.is_hole(c.hole, len(self.data.w)):
+            if not rules.is_hole(c.hole, len(self.seen)):
                 return c
 
     def worth_trying(self, method: str) -> Iterator[Candidate]:
@@ -127,7 +129,7 @@ class Trial:
         if solid and rules.tightest(self, self.sound(region=True)).method != "alpha":  # what has bays needs no trimmed ellipse
             for plan in plans:
                 whole = next(c for c in self.candidates if c.plan == replace(plan, share=1.0))
-                if plan.share < 1 and not (whole.deep and rules.is_hole(whole.hole, len(self.data.w))):
+                if plan.share < 1 and not (whole.deep and rules.is_hole(whole.hole, len(self.seen))):
                     yield self.polynomial(plan)  # on fewer samples, unless that would leave a hole open
 
     def sound(self, region: bool) -> list[Candidate]:
@@ -162,7 +164,7 @@ class Trial:
         """|P(u) - u|^2 of the probes; inf where P(u) is farther from every sample than these are from their tenth neighbours."""
         if c.around is None:
             feet = c.build(self.train).foot(self.probes)
-            c.around = torch.where(beyond(feet, self.data.lift(self.data.w)), torch.inf, _squares(feet - self.probes))
+            c.around = torch.where(beyond(feet, self.data.lift(self.seen)), torch.inf, _squares(feet - self.probes))
         return c.around
 
     def why_nothing_fits(self) -> str:
@@ -184,12 +186,25 @@ class Trial:
         for degree, factor in (*GRAPHS, *([SMOOTHER] if noisy else [])):
             k = factor * Monomials.count(self.dim, degree)
             if 0 < self.dim < self.n and k <= min(len(self.train) // 4, 600):
-                title = f"moving least squares of degree {degree} over {k} neighbours, dimension {self.dim}"
-                found.append(Candidate("local", title, (5, degree, -factor), self._local(k, degree), self.dim))
+                found.append(self.graph(degree, k))
         return found
 
-    def _local(self, k: int, degree: int) -> Callable[[Tensor], LearnedSet]:
-        return lambda w: self._embed(Local.fit(w, (w.shape[1],), self.dim, k, degree))
+    def graph(self, degree: int, k: int) -> Candidate:
+        """The candidate of moving least squares over k neighbours."""
+        title = f"moving least squares of degree {degree} over {k} neighbours, dimension {self.dim}"
+        build = lambda w: self._embed(Local.fit(w, (w.shape[1],), self.dim, k, degree))  # noqa: E731
+        return Candidate("local", title, (5, degree, -k), build, self.dim, graph=(degree, k))
+
+    def grown(self, degree: int, k: int) -> Candidate:
+        """Graphs that were chosen on a part of the samples, on all of them: over as many neighbours, over neighbourhoods as wide
+        as before, or over what lies between."""
+        part = len(self.train)
+        self.train = self.data.w[len(self.seen) - part :]
+        more = (len(self.train) / part) ** 0.5
+        found = [self.graph(degree, round(k * more**i)) for i in range(3)]
+        for c in found:
+            self.judge(c)
+        return rules.thinnest(self, [c for c in found if c.rest is not None])
 
     def hull(self, widened: bool) -> Candidate:
         """The candidate of a convex hull; whoever asks for the hull by name gets no more than that."""
