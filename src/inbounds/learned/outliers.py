@@ -29,7 +29,7 @@ from .rules import (
     TAIL,
     TOGETHER,
 )
-from .samples import Samples
+from .samples import SPARED, Samples
 from .vanishing import EXACT, consensus, residual, spectrum
 
 REFUSED = "equations that the others satisfy do not hold there"
@@ -66,6 +66,11 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         data.notes.append(f"{lost} samples dropped: {why}")
         if lost > MOST_DROPPED * len(keep):
             data.doubts.append(f"{lost} of {len(keep)} samples were dropped as outliers. Look at them: M.info['dropped'].")
+        elif why == ALONE and len(keep) < 9 * SPARED:
+            data.doubts.append(
+                f"{lost} of {len(keep)} samples were dropped, since their neighbours lie much closer together. So few samples "
+                f"cannot show whether the set goes on there: look at them (M.info['dropped']), or give more samples."
+            )
         if dim < n:
             return
 
@@ -185,12 +190,12 @@ def not_isolated(w: Tensor) -> Tensor:
 def thins(w: Tensor, keep: Tensor) -> bool:
     """Whether samples are rare already where the isolated ones are: then the set may go on there, and they belong to it.
 
-    Of the three kept samples next to each the one that lies densest: at a flat rim of an evenly sampled region it sees half of a
+    Of the five kept samples next to each the one that lies densest: at a flat rim of an evenly sampled region it sees half of a
     ball, so that its tenth neighbour is 2^(1/d) times as far away as usual. Beyond that, by the median, samples thin out.
     """
     kept = w[keep]
     spacing = neighbours(kept, LOCAL + 1)[1][:, -1]
-    beside = spacing[nearest_samples(kept, w[~keep], 3)].amin(1)
+    beside = spacing[nearest_samples(kept, w[~keep], NEIGHBOURS)].amin(1)
     return float(beside.median()) > 2 ** (1 / w.shape[1]) * float(spacing.median())
 
 

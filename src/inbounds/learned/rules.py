@@ -143,7 +143,7 @@ def is_likelier(trial: Trial, curve: Candidate, region: Candidate, errors: float
     assert curve.rest is not None and region.covered is not None
     v = 2 * float(curve.rest.mean()) / (trial.n - curve.dim)
     near = -curve.rest / v - (-trial.around(curve) / v).exp().mean().log()
-    out, count = region.missed_samples(trial), len(trial.y)
+    out, count = region.missed_samples(trial)[: len(trial.y)], len(trial.y)
     missed, size = (float(out.sum()) + 0.5) / (count + 1), (float(region.covered.sum()) + 0.5) / (len(region.covered) + 1)
     gain = near - torch.where(out > 0, math.log(missed / (1 - size)), math.log((1 - missed) / size))
     return float(gain.mean()) > errors * float(gain.std()) / math.sqrt(count)
@@ -162,6 +162,18 @@ def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
     normal = math.sqrt(chi_squared(SPREAD[0], codim) / chi_squared(SPREAD[1], codim))
     filled = (SPREAD[0] / SPREAD[1]) ** (1 / codim)
     return ratio > (normal if errors else math.sqrt(normal * filled))
+
+
+def check_all_around(w: Tensor, inside: Tensor) -> None:
+    """Raise if samples outside of a region lie on one side of it, where it cuts off a part that few samples show; noise lies all
+    around. The test of Rayleigh (1919) with the level RIM, for directions in units of the samples' own spread."""
+    if int((~inside).sum()) < FEWEST_EACH:
+        return
+    center, n = w.mean(0), w.shape[1]
+    L = torch.linalg.cholesky(torch.cov(w.mT))
+    ways = torch.nn.functional.normalize(torch.linalg.solve_triangular(L, (w[~inside] - center).mT, upper=False).mT, dim=1)
+    if n * len(ways) * float(ways.mean(0).square().sum()) > chi_squared(1 - RIM, n):
+        raise ValueError("the samples outside of it lie on one side")
 
 
 def chi_squared(share: float, dim: int) -> float:

@@ -67,10 +67,11 @@ def _chart(Y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _left_over(y: Tensor, l: Tensor, m: int, degree: int) -> tuple[float, float]:
-    """Medians over the charts of max_{j > m} Var(y_j | polynomials of y_1 .. y_m) / l_m, and of the root of its numerator."""
+    """With v_j = Var(y_j | polynomials of y_1 .. y_m), j > m, medians over the charts: of max v_j / l_m, and of the root of the
+    mean v_j, the noise per coordinate."""
     K, spread = y.shape[1], l[:, m - 1]
     s = y[..., :m] / (l[:, None, :m] * (m + 2)).clamp(min=1e-300).sqrt()
     phi = monomials_of(s.shape[-1], degree)(s)
     rest = y[..., m:] - phi @ least_squares(phi, phi, y[..., m:])
-    left = rest.square().sum(1).amax(-1) / (K - phi.shape[-1])
-    return float((left / spread.clamp(min=1e-300)).median()), float(left.sqrt().median())
+    left = rest.square().sum(1) / (K - phi.shape[-1])
+    return float((left.amax(-1) / spread.clamp(min=1e-300)).median()), float(left.mean(-1).sqrt().median())

@@ -45,6 +45,7 @@ class Trial:
         held = min(max(N // 5, 10), rules.JUDGES)
         self.train, val = data.w[held : held + rules.ENOUGH], data.w[:held]
         self.seen = data.w[: held + rules.ENOUGH]
+        self.unused = data.lift(data.w[len(self.seen) :][:MOST])
         self.y = data.lift(val)
         self.sigmas = [s * data.unit for s in rules.sigmas(data.fine, tangent.noise)]
         self.shift = torch.randn(len(self.sigmas), *self.y.shape, generator=generator, dtype=torch.float64)
@@ -242,8 +243,10 @@ class Trial:
         c.risk = tuple(_squares(m - self.y) / s**2 for s, m in zip(self.sigmas, moved, strict=True))
         c.rest = _squares(M.foot(self.y) - self.y)
         if c.region:
-            c.covered = M.leaves(self.probes)
+            c.covered, c.more = M.leaves(self.probes), ~M.leaves(self.unused)
             c.hole, where = self.emptiest(c.covered)
+            if c.plan is not None and c.plan.share < 1:
+                rules.check_all_around(self.seen, M.leaves(self.data.lift(self.seen)))
             if isinstance(M, Algebraic) and len(M.F):
                 c.deep = float(M.level(where)) <= float(M.level(self.y).quantile(LEAST_SHARE))
 
