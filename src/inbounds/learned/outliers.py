@@ -48,7 +48,7 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         lost = int((~keep).sum())
         if not lost or (dim < n and why == REFUSED and alike(data.w, keep, dim)):
             continue
-        if why == ALONE and thins(data.w, keep):
+        if why == ALONE and float(rarity(data.w, keep).median()) > 1:  # the set may go on there
             data.doubts.append(
                 f"{lost} of {len(keep)} samples are isolated, but where they are others are rare as well: they were kept. If "
                 f"they are outliers, leave them out; else give more samples of that part of the set."
@@ -187,16 +187,16 @@ def not_isolated(w: Tensor) -> Tensor:
     return _few(~lost)
 
 
-def thins(w: Tensor, keep: Tensor) -> bool:
-    """Whether samples are rare already where the isolated ones are: then the set may go on there, and they belong to it.
+def rarity(w: Tensor, keep: Tensor) -> Tensor:
+    """How far apart samples lie beside each of those that would be left out, in units of a flat rim: above 1 they are rare.
 
-    Of the five kept samples next to each the one that lies densest: at a flat rim of an evenly sampled region it sees half of a
-    ball, so that its tenth neighbour is 2^(1/d) times as far away as usual. Beyond that, by the median, samples thin out.
+    Of the five kept samples next to it the one that lies densest: at a flat rim of an evenly sampled region it sees half of a
+    ball, so that its tenth neighbour is 2^(1/d) times as far away as usual.
     """
     kept = w[keep]
     spacing = neighbours(kept, LOCAL + 1)[1][:, -1]
     beside = spacing[nearest_samples(kept, w[~keep], NEIGHBOURS)].amin(1)
-    return float(beside.median()) > 2 ** (1 / w.shape[1]) * float(spacing.median())
+    return beside / (2 ** (1 / w.shape[1]) * spacing.median())
 
 
 def strays(w: Tensor, N: int) -> Tensor:

@@ -164,18 +164,6 @@ def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
     return ratio > (normal if errors else math.sqrt(normal * filled))
 
 
-def check_all_around(w: Tensor, inside: Tensor) -> None:
-    """Raise if samples outside of a region lie on one side of it, where it cuts off a part that few samples show; noise lies all
-    around. The test of Rayleigh (1919) with the level RIM, for directions in units of the samples' own spread."""
-    if int((~inside).sum()) < FEWEST_EACH:
-        return
-    center, n = w.mean(0), w.shape[1]
-    L = torch.linalg.cholesky(torch.cov(w.mT))
-    ways = torch.nn.functional.normalize(torch.linalg.solve_triangular(L, (w[~inside] - center).mT, upper=False).mT, dim=1)
-    if n * len(ways) * float(ways.mean(0).square().sum()) > chi_squared(1 - RIM, n):
-        raise ValueError("the samples outside of it lie on one side")
-
-
 def chi_squared(share: float, dim: int) -> float:
     """What so large a share of the squared lengths of standard normal vectors does not exceed."""
     with needed_for("Fitting a set to samples"):

@@ -21,6 +21,7 @@ from .graphs import beyond, missing, nearest_samples
 from .heat import Heat
 from .hull import Hull
 from .local import Local
+from .outliers import rarity
 from .pieces import pieces
 from .plans import LEAST_SHARE, Plan, build, highest, ladder, regions
 from .polynomials import Monomials
@@ -33,6 +34,7 @@ GRAPHS = ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10))  # degree, and neighbours f
 SMOOTHER = (2, 100)  # where there is noise
 LEFT = 2_000  # samples that tell how noise is distributed
 HIDDEN = 4  # degree up to which equations are sought that neighbourhoods do not show
+RARE = 2.0  # what is left out as noise lies beside samples that are less rare than that, in units of a flat rim
 DRAWN = (2, 3)  # dimensions in which hulls and alpha shapes are made
 
 
@@ -246,7 +248,9 @@ class Trial:
             c.covered, c.more = M.leaves(self.probes), ~M.leaves(self.unused)
             c.hole, where = self.emptiest(c.covered)
             if c.plan is not None and c.plan.share < 1:
-                rules.check_all_around(self.seen, M.leaves(self.data.lift(self.seen)))
+                inside = M.leaves(self.data.lift(self.seen))
+                if not bool(inside.all()) and float(rarity(self.seen, inside).max()) > RARE:
+                    raise ValueError("where it leaves samples out, others are rare as well: they are no noise")
             if isinstance(M, Algebraic) and len(M.F):
                 c.deep = float(M.level(where)) <= float(M.level(self.y).quantile(LEAST_SHARE))
 
