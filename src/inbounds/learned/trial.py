@@ -234,7 +234,7 @@ class Trial:
         try:
             self._measure(c, c.build(self.train))
         except (ValueError, RuntimeError) as error:
-            c.failure = str(error)
+            c.rest, c.risk, c.failure = None, (), str(error)
         if c.rest is not None and not all(bool(torch.isfinite(t).all()) for t in (*c.risk, c.rest)):
             c.rest, c.risk, c.failure = None, (), "not finite"
         c.seconds = time.perf_counter() - start
