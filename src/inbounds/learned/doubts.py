@@ -46,12 +46,14 @@ def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
 
 
 def few(data: Samples, trial: Trial) -> str:
-    """Samples that are too few to tell equations from chance."""
+    """Samples that are too few to tell equations from chance; with noise, twice as many are needed."""
     N, n, dim = len(data.w), trial.n, trial.chosen.dim
-    if trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen):
+    exact = trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen)
+    need = (1 if exact or trial.chosen.region else 2) * rules.FEWEST_EACH * (dim + 1)
+    if N >= need:
         return ""
-    need = rules.FEWEST_EACH * (dim + 1)
-    return "" if N >= need else f"{N} samples are too few for a set of dimension {dim} in {n} coordinates: give at least {need}."
+    missing = " The equations hold, but others may be missing." if exact else ""
+    return f"{N} samples are too few for a set of dimension {dim} in {n} coordinates: give at least {need}.{missing}"
 
 
 def flattened(M: LearnedSet, data: Samples) -> str:
@@ -193,7 +195,7 @@ def blurred(M: LearnedSet, data: Samples, trial: Trial) -> str:
     if isinstance(M, Within) and isinstance(M.part, Polyhedral):
         inside = trial.inner[~M.part.outside(trial.inner)]
         rim, level = rules.SHELL, -M.part.depth(torch.cat([inside, data.w[:CROWDS]]))
-    elif isinstance(M, Algebraic) and not M.codim and M.inside_degree:
+    elif isinstance(M, Algebraic) and not M.codim and M.inside_degree and len(data.w) > 2 * RIM:
         inside = trial.probes[M.leaves(trial.probes)]
         rim = max(RIM / len(data.w), FEW / max(len(inside), FEW))
         level = M.level(torch.cat([inside, data.lift(data.w)]))

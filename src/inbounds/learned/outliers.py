@@ -66,10 +66,10 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         data.notes.append(f"{lost} samples dropped: {why}")
         if lost > MOST_DROPPED * len(keep):
             data.doubts.append(f"{lost} of {len(keep)} samples were dropped as outliers. Look at them: M.info['dropped'].")
-        elif why == ALONE and len(keep) < 9 * SPARED:
+        elif len(keep) < (9 if why == ALONE else 2) * SPARED:
             data.doubts.append(
-                f"{lost} of {len(keep)} samples were dropped, since their neighbours lie much closer together. So few samples "
-                f"cannot show whether the set goes on there: look at them (M.info['dropped']), or give more samples."
+                f"{lost} of {len(keep)} samples were dropped: {why}. So few samples cannot show whether the set goes on there: "
+                f"look at them (M.info['dropped']), or give more samples."
             )
         if dim < n:
             return
