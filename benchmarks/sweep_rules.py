@@ -1,6 +1,6 @@
 """What breaks when a threshold of `ib.fit` is halved or doubled.
 
-Every number of `learned/rules.py` is multiplied by 1/2 and by 2, one at a time, and ten cells of `truth.py` are judged again
+Every number of `learned/thresholds.py` is multiplied by 1/2 and by 2, one at a time, and ten cells of `truth.py` are judged again
 (cheap ones, since there are many runs). Stored are the cells whose verdict, warning or ratio to the best of the simple ways
 changed. Writes results/rules.json after every run; the same command goes on where it was stopped.
 """
@@ -12,11 +12,12 @@ import datetime
 import json
 import multiprocessing as mp
 import subprocess
+import sys
 from pathlib import Path
 
 from truth import Cell, fingerprint, judge, sets, verdict
 
-from inbounds.learned import alpha, outliers, rules
+from inbounds.learned import thresholds
 from inbounds.records import machine
 
 FACTORS = (0.5, 2.0)
@@ -45,14 +46,13 @@ def changed(name: str, factor: float) -> list[dict]:
 
     def work() -> None:
         if name:
-            value = getattr(rules, name)
+            value = getattr(thresholds, name)
             if name == "SLACK":  # what counts is by how much it exceeds 1
-                new = 1 + factor * (rules.SLACK - 1)
+                new = 1 + factor * (thresholds.SLACK - 1)
             else:
                 new = tuple(factor * v for v in value) if isinstance(value, tuple) else type(value)(factor * value)
-            for module in (rules, outliers, alpha):
-                if hasattr(module, name):
-                    setattr(module, name, new)
+            for module in [m for key, m in sys.modules.items() if key.startswith("inbounds.learned") and hasattr(m, name)]:
+                setattr(module, name, new)
         there.send([row | {"verdict": verdict(row)} for row in map(judge, CELLS)])
 
     process = mp.get_context("fork").Process(target=work)

@@ -14,7 +14,7 @@ from ..solvers.linear import Gram, kkt, length, reduced
 from .base import EPS, FAR, LearnedSet, check_frame
 from .near import Near
 from .nearest import Nearest
-from .newton import TRAINING, Goal, Newton, precise
+from .newton import TRAINING, Newton, precise
 from .onnx import refuse_onnx
 from .polynomials import Monomials, Polynomials
 from .quadric import Quadric
@@ -95,7 +95,7 @@ class Algebraic(LearnedSet):
         """The nearest points; in training the feet on the charts of the nearest samples, where these are good enough."""
         i = self._nearest(x.detach())
         if not (self.training and torch.is_grad_enabled() and x.requires_grad and eager() and self._charts.usable):
-            return self._exact(x, self._better(x.detach(), i, precise(eps)), precise(eps))
+            return self._exact(x, self._better(x.detach(), i), precise(eps))
         y, good = self._newton.on_charts(x.detach(), i)
         if bool(good.all()):
             return self._on_charts(x, i, y)
@@ -108,7 +108,7 @@ class Algebraic(LearnedSet):
         return self._search(self._charts.fixed(x))
 
     @torch.no_grad()
-    def _better(self, x: Tensor, i: Tensor, goal: Goal) -> Tensor:
+    def _better(self, x: Tensor, i: Tensor) -> Tensor:
         """i, or another sample from which the way leads to a nearer point.
 
         Up to the reach the nearest point is the only one that a way leads to. Beyond half of it (the reach is an estimate) the
@@ -126,7 +126,7 @@ class Algebraic(LearnedSet):
         rival = away.masked_fill(torch.cdist(s[first], s) < near, torch.inf).min(1)
         open_ = rival.values.square() <= near[:, 0].square() + self._gap**2
         rows, first, second = rows[open_], first[open_], rival.indices[open_]
-        y, other = (self._newton.nearest(x[rows], k, goal) for k in (first, second))
+        y, other = (self._newton.nearest(x[rows], k, precise(EPS)) for k in (first, second))
         nearer = length(x[rows] - other) < length(x[rows] - y) * (1 - 1e-9)
         return i.index_copy(0, rows, torch.where(nearer, second, first))
 
@@ -142,7 +142,7 @@ class Algebraic(LearnedSet):
     def trusted(self, z, y):
         """On the set, the rest of the way normal to it, and no farther than the nearest sample."""
         x, y = self._lower(z), self._lower(y)
-        i, active, away = self._nearest(x), self._active(x, y), length(x - y)
+        i, active, away = self._better(x.detach(), self._nearest(x.detach())), self._active(x, y), length(x - y)
         near = length(x - self._charts.start(x, i))
         slack = 10 * self.tolerance
         return self._near.on(y) & self._at_rest(x, y, i, active, away) & (away <= near * (1 + 1e-6) + slack)

@@ -13,7 +13,7 @@ from ..extras import needed_for
 from .facets import Polyhedral
 from .graphs import LOCAL, kd_tree, neighbours
 from .hull import checked, qhull
-from .rules import LEVEL
+from .thresholds import LEVEL
 
 MOST = 20_000  # samples whose triangulation is looked at
 WIDER = (math.inf, 2.5, 1.5)  # times the radius that chance leaves empty: balls of simplices that are looked at piece by piece

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from . import rules
+from . import thresholds
 from .base import LearnedSet
 from .plans import Plan
 
@@ -60,7 +60,7 @@ class Candidate:
     def missed_samples(self, trial: Trial) -> Tensor:
         """1 for held-out samples outside."""
         assert self.rest is not None
-        outside = self.rest > (rules.TOUCH * trial.data.unit) ** 2 if self.missed is None else self.missed
+        outside = self.rest > (thresholds.TOUCH * trial.data.unit) ** 2 if self.missed is None else self.missed
         return (outside if self.more is None else torch.cat([outside, self.more])).double()
 
     def line(self, chosen: bool) -> dict:

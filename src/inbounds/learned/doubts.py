@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from . import rules
+from . import rules, thresholds
 from .algebraic import Algebraic
 from .base import LearnedSet
 from .facets import Polyhedral
@@ -46,14 +46,12 @@ def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
 
 
 def few(data: Samples, trial: Trial) -> str:
-    """Samples that are too few to tell equations from chance; with noise, twice as many are needed."""
+    """Samples that are too few to tell equations from chance; with noise, twice as many are needed. Exact ones are no chance."""
     N, n, dim = len(data.w), trial.n, trial.chosen.dim
-    exact = trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen)
-    need = (1 if exact or trial.chosen.region else 2) * rules.FEWEST_EACH * (dim + 1)
-    if N >= need:
+    if trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen):
         return ""
-    missing = " The equations hold, but others may be missing." if exact else ""
-    return f"{N} samples are too few for a set of dimension {dim} in {n} coordinates: give at least {need}.{missing}"
+    need = (1 if trial.chosen.region else 2) * thresholds.FEWEST_EACH * (dim + 1)
+    return "" if N >= need else f"{N} samples are too few for a set of dimension {dim} in {n} coordinates: give at least {need}."
 
 
 def flattened(M: LearnedSet, data: Samples) -> str:
@@ -80,7 +78,7 @@ def without_structure(M: LearnedSet, trial: Trial) -> str:
 def noisy(M: LearnedSet, data: Samples, exact: bool) -> str:
     """Noise that is not small beside the reach."""
     noise, reach, codim = M.info["noise"], M.info["reach"], max(data.frame.shape[1] - M.info["dimension"], 1)
-    if exact or noise is None or reach is None or noise * math.sqrt(codim) <= rules.QUARTER * reach:
+    if exact or noise is None or reach is None or noise * math.sqrt(codim) <= thresholds.QUARTER * reach:
         return ""
     return (
         f"The noise ({noise:.2g} per coordinate) is not small beside the reach of the set ({reach:.2g}): it may have been "
@@ -117,7 +115,7 @@ def part_of_it(M: LearnedSet, data: Samples) -> str:
     ours, theirs = spread(w), spread(drawn)
     error = math.hypot(float(ours.std()), float(theirs.std())) / math.sqrt(len(w))
     least, most = 1 / float(ours.mean()), 1 / max(float(theirs.mean()), 1e-300)
-    if most - least <= rules.GAIN or float(ours.mean() - theirs.mean()) <= 3 * error:
+    if most - least <= thresholds.GAIN or float(ours.mean() - theirs.mean()) <= 3 * error:
         return ""
     return (
         f"The samples lie together as those of a set of dimension {least:.1f} do, but points of the set that was found, of "
@@ -129,7 +127,7 @@ def part_of_it(M: LearnedSet, data: Samples) -> str:
 def past_the_samples(M: LearnedSet) -> str:
     """A set that goes on where no samples are."""
     share, law = M.info["landings"]["beyond"], M.info["landings"]["law"]
-    if share <= rules.BEYOND:
+    if share <= thresholds.BEYOND:
         return ""
     return (
         f"The set goes on where there are no samples: {share:.0%} of displaced samples (by {law:g} of its size) are projected to "
@@ -140,7 +138,7 @@ def past_the_samples(M: LearnedSet) -> str:
 def unsolved(M: LearnedSet) -> str:
     """Projections that did not arrive."""
     share, law = M.info["landings"]["lost"], M.info["landings"]["law"]
-    if share <= rules.UNSOLVED:
+    if share <= thresholds.BEYOND:
         return ""
     return (
         f"{share:.1%} of displaced samples (by {law:g} of the set's size) could not be projected to the nearest point: they end "
@@ -181,7 +179,7 @@ def band(trial: Trial) -> str:
 def short(trial: Trial) -> str:
     """An alpha shape that ends before the true region does, as far as held-out samples tell."""
     share = float(trial.chosen.missed_samples(trial).mean())
-    if trial.chosen.method != "alpha" or share <= rules.SHORT:
+    if trial.chosen.method != "alpha" or share <= thresholds.SHORT:
         return ""
     return (
         f"The region falls short of the true one: about {share:.0%} of new samples lie outside of it, and points near its rim "
@@ -194,7 +192,7 @@ def blurred(M: LearnedSet, data: Samples, trial: Trial) -> str:
     """A region at whose rim samples thin out, as noise does it: around a smaller region, or a set without volume."""
     if isinstance(M, Within) and isinstance(M.part, Polyhedral):
         inside = trial.inner[~M.part.outside(trial.inner)]
-        rim, level = rules.SHELL, -M.part.depth(torch.cat([inside, data.w[:CROWDS]]))
+        rim, level = thresholds.SHELL, -M.part.depth(torch.cat([inside, data.w[:CROWDS]]))
     elif isinstance(M, Algebraic) and not M.codim and M.inside_degree and len(data.w) > 2 * RIM:
         inside = trial.probes[M.leaves(trial.probes)]
         rim = max(RIM / len(data.w), FEW / max(len(inside), FEW))
@@ -204,7 +202,7 @@ def blurred(M: LearnedSet, data: Samples, trial: Trial) -> str:
     if not len(inside):
         return ""
     share = float((level[len(inside) :] >= level[: len(inside)].quantile(1 - rim)).double().mean())
-    if share >= rim * rules.SPARSE:
+    if share >= rim * thresholds.SPARSE:
         return ""
     return (
         f"The samples thin out towards the rim of the region: only {share:.2%} of them lie in the outermost {rim:.2%} of it. "
@@ -215,7 +213,7 @@ def blurred(M: LearnedSet, data: Samples, trial: Trial) -> str:
 def resolution(data: Samples) -> float:
     """The radius of the largest ball inside a region that may be empty by chance: smaller holes and bays are not seen."""
     n, N = data.w.shape[1], len(data.w)
-    share = min(2 * (math.log(N) + rules.CROWDED) / N, 1.0)  # twice: half of a ball counts
+    share = min(2 * (math.log(N) + thresholds.CROWDED) / N, 1.0)  # twice: half of a ball counts
     low, high = data.w.amin(0), data.w.amax(0)
     ball = math.pi ** (n / 2) / math.gamma(n / 2 + 1)
     return data.unit * float((share * (high - low).prod() / ball) ** (1 / n))
@@ -224,7 +222,7 @@ def resolution(data: Samples) -> float:
 def coarse(M: LearnedSet, data: Samples, trial: Trial) -> str:
     """Samples of a region that are too few to show holes."""
     radius = resolution(data)
-    if not 1 < trial.n <= rules.LOW or radius <= rules.SEEN * data.unit:
+    if not 1 < trial.n <= thresholds.LOW or radius <= thresholds.SEEN * data.unit:
         return ""
     return (
         f"{len(data.w)} samples are too few to see holes and bays of a radius below {radius:.2g} (the set's size is "
@@ -234,7 +232,7 @@ def coarse(M: LearnedSet, data: Samples, trial: Trial) -> str:
 
 def filled(M: LearnedSet, data: Samples, trial: Trial) -> bool:
     """Whether the set is a region without holes: pieces in it, as the crowded rim of a disk, belong to it."""
-    if not trial.chosen.region or trial.n > rules.LOW:
+    if not trial.chosen.region or trial.n > thresholds.LOW:
         return False
     return not rules.is_hole(trial.emptiest(M.leaves(trial.probes))[0], len(trial.seen))
 
@@ -242,7 +240,7 @@ def filled(M: LearnedSet, data: Samples, trial: Trial) -> bool:
 def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:
     """A ball inside the region that is emptier of samples than chance allows."""
     held, where = trial.emptiest(M.leaves(trial.probes))
-    if trial.n > rules.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(trial.seen)):
+    if trial.n > thresholds.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(trial.seen)):
         return ""
     radius = float(torch.cdist(where, data.lift(data.w)).min())
     return (

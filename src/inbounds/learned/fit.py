@@ -12,7 +12,7 @@ import warnings
 
 import torch
 
-from . import rules
+from . import thresholds
 from .base import FitWarning, LearnedSet
 from .describe import describe
 from .honesty import examine
@@ -62,7 +62,7 @@ def _examined(cloud: Cloud, method: str, support: str, generator: torch.Generato
     """Without noise around the samples' affine hull; or, where a thin set is found in it, with all that is no rounding."""
     data = prepare(cloud)
     trial = _tried(data, method, support, generator)
-    if data.flat <= rules.THICK * data.unit:
+    if data.flat <= thresholds.THICK * data.unit:
         return data, trial
     thick = prepare(cloud, flatten=False)
     other = _tried(thick, method, support, generator)

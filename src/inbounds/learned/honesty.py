@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from . import rules
+from . import rules, thresholds
 from .base import LearnedSet
 from .describe import text
 from .doubts import doubts, filled
@@ -32,7 +32,8 @@ def examine(M: LearnedSet, data: Samples, trial: Trial | None, cloud: Cloud, gen
     info["close_calls"] = close_calls(trial) if trial else []
     info["notes"], info["dropped"] = dropped(data, cloud)
     apart = None if trial and filled(M, data, trial) else pieces(cloud.x)
-    info["doubts"] = [*([str(apart)] if apart else []), *data.doubts, *(doubts(M, data, trial) if trial else [])]
+    odd = data.doubts if info["title"] != "everything" else []  # where nothing was found, nobody disagrees with it
+    info["doubts"] = [*([str(apart)] if apart else []), *odd, *(doubts(M, data, trial) if trial else [])]
     info["text"] = text(info)
 
 
@@ -89,7 +90,7 @@ def dropped(data: Samples, cloud: Cloud) -> tuple[list[str], list[int]]:
     kept = torch.isin(cloud.rows, data.rows)
     notes, d, n = list(data.notes), *data.frame.shape
     if n < d:
-        flat = f"noise of {data.flat:.2g}" if data.flat > rules.THICK * data.unit else "rounding"
+        flat = f"noise of {data.flat:.2g}" if data.flat > thresholds.THICK * data.unit else "rounding"
         still = [f"x{k + 1}" for k, row in enumerate(data.frame) if not bool(row.any())]
         names = f" (coordinates {', '.join(still)} constant)" if 0 < len(still) <= 12 else ""
         notes.append(f"{d - n} of {d} directions left out: the samples are flat there, but for {flat}{names}")

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .graphs import LOCAL, missing, nearest_samples, neighbours, off_graphs
 from .polynomials import Monomials
-from .rules import (
+from .samples import SPARED, Samples
+from .thresholds import (
     CLOUD,
     CROWD,
     CROWDED,
@@ -18,6 +19,7 @@ from .rules import (
     FEW_DROPPED,
     FLAT_ENOUGH,
     ISOLATED,
+    LEVEL,
     LOW,
     MOST_DROPPED,
     NEIGHBOURS,
@@ -29,7 +31,6 @@ from .rules import (
     TAIL,
     TOGETHER,
 )
-from .samples import SPARED, Samples
 from .vanishing import EXACT, consensus, residual, spectrum
 
 REFUSED = "equations that the others satisfy do not hold there"
@@ -66,7 +67,7 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         data.notes.append(f"{lost} samples dropped: {why}")
         if lost > MOST_DROPPED * len(keep):
             data.doubts.append(f"{lost} of {len(keep)} samples were dropped as outliers. Look at them: M.info['dropped'].")
-        elif len(keep) < (9 if why == ALONE else 2) * SPARED:
+        elif len(keep) < 9 * SPARED if why == ALONE else lost > LEVEL * len(keep) and len(keep) < 2 * SPARED:
             data.doubts.append(
                 f"{lost} of {len(keep)} samples were dropped: {why}. So few samples cannot show whether the set goes on there: "
                 f"look at them (M.info['dropped']), or give more samples."
@@ -172,7 +173,8 @@ def not_isolated(w: Tensor) -> Tensor:
 
     Isolated samples farther from the others than chance leaves the tips of a region are strays, and so are their neighbours that
     lie as far apart: many outliers hide each other. This is repeated until no more are found. A region with strays near it has
-    others at its rim: then a sample goes if chance leaves so much room to fewer than one in a hundred at a rim.
+    others at its rim: then a sample goes if chance leaves so much room to fewer than one in a hundred at a rim, and to no more of
+    them than strays were found.
     """
     lost = torch.zeros(len(w), dtype=torch.bool)
     for _ in range(ROUNDS):
@@ -183,7 +185,8 @@ def not_isolated(w: Tensor) -> Tensor:
             break
     if bool(lost.any()):
         near, far = neighbours(w[~lost], LOCAL + 1)
-        lost[~lost] = 0.5 * LOCAL * (far[:, 1] / far[:, -1][near[:, 1]]) ** w.shape[1] > -math.log(RIM)
+        level = min(RIM, float(lost.double().mean()))
+        lost[~lost] = 0.5 * LOCAL * (far[:, 1] / far[:, -1][near[:, 1]]) ** w.shape[1] > -math.log(level)
     return _few(~lost)
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from .graphs import LOCAL, neighbours, spread
-from .rules import GAIN
 from .samples import STRAY
+from .thresholds import GAIN
 
 MOST = 2_000  # samples that are looked at
 AROUND = 4 * LOCAL  # neighbours over which the estimates are averaged: one alone is off by a third

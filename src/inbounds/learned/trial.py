@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.vectors import norm
-from . import rules
+from . import rules, thresholds
 from .algebraic import Algebraic
 from .alpha import MOST, AlphaShape
 from .base import LearnedSet
@@ -44,9 +44,9 @@ class Trial:
     def __init__(self, data: Samples, tangent: Tangent, generator: torch.Generator):
         self.data, self.n, N = data, data.w.shape[1], len(data.w)
         self.dim, self.tangent = tangent.dim, tangent
-        held = min(max(N // 5, 10), rules.JUDGES)
-        self.train, val = data.w[held : held + rules.ENOUGH], data.w[:held]
-        self.seen = data.w[: held + rules.ENOUGH]
+        held = min(max(N // 5, 10), thresholds.JUDGES)
+        self.train, val = data.w[held : held + thresholds.ENOUGH], data.w[:held]
+        self.seen = data.w[: held + thresholds.ENOUGH]
         self.unused = data.lift(data.w[len(self.seen) :][:MOST])
         self.y = data.lift(val)
         self.sigmas = [s * data.unit for s in rules.sigmas(data.fine, tangent.noise)]
@@ -62,14 +62,14 @@ class Trial:
     @cached_property
     def missing(self) -> Tensor:
         """How many samples the empty balls around the probes should have held; where that tells something, else 0."""
-        if self.n > rules.LOW:
+        if self.n > thresholds.LOW:
             return torch.zeros(PROBES, dtype=torch.float64)
         return missing(self.inner, self.seen, crowds=pieces(self.seen) is not None)
 
     def spacing(self) -> float:
         """How far a held-out sample is from the nearest of the others, by the median."""
-        others = self.data.lift(self.train)
-        return float(norm(self.y - others[nearest_samples(others, self.y, 1)]).median())
+        x = self.data.lift(self.train)
+        return float(norm(self.y - x[nearest_samples(x, self.y, 1)]).median())
 
     def run(self, method: str, support: str) -> Trial:
         """Try every candidate of the method, cheap ones first, and choose."""
@@ -185,7 +185,7 @@ class Trial:
 
     def graphs(self) -> list[Candidate]:
         """Candidates of moving least squares: two degrees, several sizes of neighbourhoods."""
-        found, noisy = [], self.tangent.noise > 0.3 * rules.SIGMAS[0] * self.data.fine
+        found, noisy = [], self.tangent.noise > 0.3 * thresholds.SIGMAS[0] * self.data.fine
         for degree, factor in (*GRAPHS, *([SMOOTHER] if noisy else [])):
             k = factor * Monomials.count(self.dim, degree)
             if 0 < self.dim < self.n and k <= min(len(self.train) // 4, 600):
@@ -199,12 +199,10 @@ class Trial:
         return Candidate("local", title, (5, degree, -k), build, self.dim, graph=(degree, k))
 
     def grown(self, degree: int, k: int) -> Candidate:
-        """Graphs that were chosen on a part of the samples, on all of them: over as many neighbours, over neighbourhoods as wide
-        as before, or over what lies between."""
+        """Graphs that a part of the samples chose, on all: over as many neighbours, as wide as before, or between the two."""
         part = len(self.train)
         self.train = self.data.w[len(self.seen) - part :]
-        more = (len(self.train) / part) ** 0.5
-        found = [self.graph(degree, round(k * more**i)) for i in range(3)]
+        found = [self.graph(degree, round(k * (len(self.train) / part) ** power)) for power in (0, 0.5, 1)]
         for c in found:
             self.judge(c)
         return rules.thinnest(self, [c for c in found if c.rest is not None])
@@ -249,7 +247,7 @@ class Trial:
             c.hole, where = self.emptiest(c.covered)
             if c.plan is not None and c.plan.share < 1:
                 inside = M.leaves(self.data.lift(self.seen))
-                if not bool(inside.all()) and float(rarity(self.seen, inside).max()) > RARE:
+                if not inside.all() and float(rarity(self.seen, inside).max()) > RARE:
                     raise ValueError("where it leaves samples out, others are rare as well: they are no noise")
             if isinstance(M, Algebraic) and len(M.F):
                 c.deep = float(M.level(where)) <= float(M.level(self.y).quantile(LEAST_SHARE))

@@ -101,8 +101,8 @@ def consensus(w: Tensor, degree: int, scale: Tensor, known: tuple[Polynomials, .
     count, N = Monomials.count(w.shape[1], degree), len(w)
     most = w[torch.randperm(N, generator=generator)[:POLLED]]
     starts = [most] + [
-        most[torch.randperm(len(most), generator=generator)[: count + count // 2 + 5]]
-        for _ in range(15 * (len(most) > 3 * count))
+        most[torch.randperm(len(most), generator=generator)[: min(count + count // 2 + 5, 2 * len(most) // 3)]]
+        for _ in range(15 * (len(most) >= 2 * count))
     ]
     best, agreed, numbers = None, 0.0, []
     for start in starts:
