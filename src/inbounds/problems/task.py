@@ -18,6 +18,7 @@ class Task:
 
     M: Depends(module), the set of an input. center(x): a point strictly inside of M(x) but for its equations, None where nobody
     knows one. solve(x): the optimal point of one input (d,), by a solver. start: where raw outputs begin, if not at 0.
+    batch: inputs of a step of training, where the usual number is too dear.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Task:
     solve: Callable[[Tensor], Tensor]
     center: Callable[[Tensor], Tensor] | None = None
     start: Tensor | None = None
+    batch: int | None = None
 
     def part(self, split: str) -> Tensor:
         """The inputs of the split train, val or test."""
