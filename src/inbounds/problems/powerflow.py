@@ -21,9 +21,7 @@ from .solvers import Unsolved
 from .task import Task
 
 SPREAD = 0.2  # every load is 80 to 120 % of its nominal value
-MOST = {
-    "case30": (8, 1.03)
-}  # but for this bus: its two lines carry no more. PYPOWER served the 46 of 60 loads below, none above 1.07
+MOST = {"case30": (8, 1.03)}  # but for a bus whose lines carry no more: PYPOWER served all 46 loads below 1.04, none of 14 above
 BATCH = {"case30": 20, "case57": 20}  # inputs a step of training: a projection on these networks takes some 10 ms
 CASES = ("case9", "case14", "case30", "case57")
 
@@ -103,7 +101,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Forms:
-    """All constraints of a network but for flows are one of `Network.forms`, or its negative: sign forms[which] + load s + ends."""
+    """All constraints of a network but for flows are one of `Network.forms` up to a sign: sign forms[which] + load s + ends."""
 
     K: Tensor  # (F, n, n)
     which: Tensor  # (straight,)

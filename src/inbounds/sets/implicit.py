@@ -30,8 +30,8 @@ class Implicit(SolvedSet):
     Each function takes one point of shape `shape` and returns a number or a vector; it is vmapped inside. context: the shape of
     one context; then write M.project(x, context=c). Gradients reach x, the context and the parameters inside the functions; there
     is no second derivative. `ok` means feasible and stationary; it is the nearest point of all if the set is convex. On other
-    sets more `restarts` find nearer points, and restarts=None takes the first point that is found, which is faster. `sample` projects noise: it is not uniform. Functions are computed in float64 where
-    they allow it.
+    sets more `restarts` find nearer points, and restarts=None takes the first point that is found, which is faster. `sample`
+    projects noise: it is not uniform. Functions are computed in float64 where they allow it.
     """
 
     def __init__(

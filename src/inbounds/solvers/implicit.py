@@ -131,7 +131,7 @@ def better(old: Ends, new: Ends, x: Tensor, rows: Tensor) -> None:
 
 
 def nearest_implicit(x: Tensor, constraints: Constraints, restarts: int | None, eps: float) -> Answer:
-    """x (R, n) in the dtype that the functions are computed in; eps: rounding of the caller's dtype; restarts None: `first_found`."""
+    """x (R, n) in the dtype that the functions are computed in; eps: rounding of the caller's dtype."""
     finite = torch.isfinite(x).all(1)
     x = torch.where(finite[:, None], x, 0.0)
     far = x.abs().amax(1) > FAR
@@ -179,7 +179,7 @@ def descend(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STE
 
 
 def first_found(x: Tensor, constraints: Constraints) -> Ends:
-    """The first answer of a row: from a feasible point near x; where that fails, by careful steps from x, then from random starts.
+    """The first answer of a row: from a feasible point near x, else by careful steps from x, else from random starts.
 
     Among many curved constraints this is the quick way: of 800 loads of 30 buses no step without safeguards arrived from x, and
     799 did from a feasible point, after three. `search` gives such rows random starts, which took most of its time.
