@@ -480,7 +480,9 @@ def test_power_flow_draws_loads_that_its_solver_can_serve():
         eq, ineq = task.M.given(load).residuals(task.solve(load))
         assert eq.abs().max() < 1e-8 and ineq.max() < 1e-6
     config = scheme_config("acopf30", SCHEMES["projection"], 0, steps=10, rows=2)
-    assert config["batch"] == 20 and scheme_config("dispatch", SCHEMES["projection"], 0, 10, 2)["batch"] == 200
+    assert config["batch"] == 20 and config["pull"] == task.pull > 0 and SCHEMES["projection"].build(task, 0).pull == task.pull
+    assert "pull" not in scheme_config("dispatch", SCHEMES["projection"], 0, 10, 2)
+    assert scheme_config("dispatch", SCHEMES["projection"], 0, 10, 2)["batch"] == 200
 
 
 def test_networks_that_nobody_knows_are_refused():

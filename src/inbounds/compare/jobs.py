@@ -34,9 +34,12 @@ def reference_config(task: str, rows: int) -> dict:
 
 def scheme_config(task: str, row: Row, seed: int, steps: int, rows: int) -> dict:
     """A scheme trained for so many steps from a seed, judged beside the optimal points; authors' settings have their own."""
-    knobs = {"steps": steps, "batch": open_task(task).batch or BATCH, "rate": RATE, "rows": rows}
+    known = open_task(task)
+    knobs = {"steps": steps, "batch": known.batch or BATCH, "rate": RATE, "rows": rows}
+    if known.pull and row.name == "projection":
+        knobs["pull"] = known.pull
     if row.how is not None:
-        per_epoch = len(open_task(task).part("train")) // row.how.batch
+        per_epoch = len(known.part("train")) // row.how.batch
         knobs |= {"steps": row.how.epochs * per_epoch, "batch": row.how.batch, "rate": row.how.rate, "constant": True}
     return {
         "kind": "scheme",

@@ -127,7 +127,7 @@ def chosen_by_authors(scheme: Callable[..., Scheme], order: str = "dc3", **knobs
 SCHEMES = {
     row.name: row
     for row in (
-        Row("projection", "projection (ours)", plain(ways.Projected), 4),
+        Row("projection", "projection (ours)", lambda net, task: ways.Projected(net, task.M, task.pull), 4),
         Row("hardnet", "HardNet-Aff", plain(ways.HardNet), form=2),
         Row("rayen", "RAYEN", centered(ways.Rayen)),
         Row("gauge", "gauge map", centered(ways.GaugeMap)),

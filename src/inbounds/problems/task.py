@@ -18,7 +18,7 @@ class Task:
 
     M: Depends(module), the set of an input. center(x): a point strictly inside of M(x) but for its equations, None where nobody
     knows one. solve(x): the optimal point of one input (d,), by a solver. start: where raw outputs begin, if not at 0.
-    batch: inputs of a step of training, where the usual number is too dear.
+    batch: inputs of a step of training, where the usual number is too dear. pull: of `schemes.Projected`.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Task:
     center: Callable[[Tensor], Tensor] | None = None
     start: Tensor | None = None
     batch: int | None = None
+    pull: float = 0.0
 
     def part(self, split: str) -> Tensor:
         """The inputs of the split train, val or test."""
