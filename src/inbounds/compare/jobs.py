@@ -36,6 +36,8 @@ def scheme_config(task: str, row: Row, seed: int, steps: int, rows: int) -> dict
     """A scheme trained for so many steps from a seed, judged beside the optimal points; authors' settings have their own."""
     known = open_task(task)
     knobs = {"steps": steps, "batch": known.batch or BATCH, "rate": RATE, "rows": rows}
+    if known.start is not None:
+        knobs["scale"] = known.scale
     if known.pull and row.name == "projection":
         knobs["pull"] = known.pull
     if row.how is not None:

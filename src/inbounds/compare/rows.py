@@ -69,7 +69,7 @@ class Near(nn.Module):
 
     start: Tensor
 
-    def __init__(self, start: Tensor, scale: float = 0.02):
+    def __init__(self, start: Tensor, scale: float):
         super().__init__()
         self.scale = scale
         self.register_buffer("start", start, persistent=False)
@@ -80,7 +80,7 @@ class Near(nn.Module):
 
 def begun(net: nn.Module, task: Task, size: int) -> nn.Module:
     """The backbone, with its outputs near the start of the task where it names one."""
-    return net if task.start is None or len(task.start) != size else nn.Sequential(net, Near(task.start))
+    return net if task.start is None or len(task.start) != size else nn.Sequential(net, Near(task.start, task.scale))
 
 
 def kaiming(inputs: int, outputs: int, normalised: bool) -> nn.Module:
