@@ -319,6 +319,12 @@ def test_the_stored_table_is_on_the_authors_data_and_ours_keeps_its_promise():
     assert qp["projection"]["inequalities_max"] <= 0 and qp["projection"]["equalities_max"] <= 1e-12
 
 
+@pytest.mark.parametrize("name", ["acopf14", "acopf30"])
+def test_stored_power_flows_balance_and_keep_every_limit(name):
+    ours = stored(name)["projection"]
+    assert ours["ok"] >= 0.99 and ours["ok_equalities_max"] <= 1e-8 and ours["ok_inequalities_max"] <= 0
+
+
 PAGE = (Path(__file__).parents[1] / "docs" / "compare.md").read_text()
 
 

@@ -38,7 +38,7 @@ def _panel(axes, mine: list[Cell], task: str) -> None:
     for c in mine:
         kept = max(c.equalities_max or 0.0, c.inequalities_max or 0.0) <= FEASIBLE
         axes.scatter(*_place(c), color=LAND if kept else BAD, marker="o" if kept else "x", s=45, zorder=3)
-    axes.set(xscale="log", yscale="log", title=task, xlabel="CPU time of an instance in a batch of 1,000 (us)")
+    axes.set(xscale="log", yscale="log", title=task, xlabel="CPU time of an instance in a batch (us)")
     axes.set_ylabel("mean gap to the solver (%)", color=GREY)
     axes.margins(x=0.3, y=0.18)
     for axis, values in zip((axes.xaxis, axes.yaxis), zip(*map(_place, mine), strict=True), strict=True):
