@@ -40,6 +40,7 @@ ORDER = (2_000, 200, 30, 20_000)  # in which sizes are run, since a run may be s
 STATES = ("clean", "noise 0.003", "noise 0.03", "noise 0.1", "outliers", "uneven")
 SIGMAS = (0.05, 0.2)  # corruption of the points that are projected, in sizes of the set
 POINTS, SEEDS, SHARE = 1_000, 3, 0.05  # 300 points were too few: three of them decided a ratio at the small sigma
+NEIGHBOURS = 10  # whose distance is the spacing of the samples, here and in the library
 SECONDS, MEMORY = 30.0, 2 * 2**20  # of CPU, and KiB
 WORSE, FLOOR = 3.0, 1e-20  # a squared error below FLOOR of the size counts as none
 BESIDE = ("command", "flow", "flow_training", "onnx", "report", "rk45", "storage")  # modules that no cell reaches
@@ -167,18 +168,22 @@ def judge(cell: Cell) -> dict:
 
 
 def found_outliers(M, x: Tensor, bad: Tensor, truth: Truth) -> dict:
-    """Shares of the far outliers and of the true samples, of those that the fit has seen, that it dropped."""
+    """Of the samples that the fit has seen: how many outliers are farther from the set than its samples' spacing, by the tenth
+    neighbour and by the first, and which share of these it dropped; and the share of the true samples that it dropped."""
     dropped = torch.zeros(len(x), dtype=torch.bool)
     dropped[torch.tensor(M.info.get("dropped", []), dtype=torch.long)] = True
     seen = torch.ones(len(x), dtype=torch.bool)
     seen[torch.tensor(M.info["spared"], dtype=torch.long)] = False  # for calibration: the fit never looked at them
-    good = x[~bad]
-    spacing = torch.cdist(good[:500], good).topk(2, largest=False).values[:, 1].median()
-    far = bad & seen
-    if bool(far.any()):
-        far[far.clone()] = (truth.exact(x[far]) - x[far]).norm(dim=1) > spacing
-    found = float(dropped[far].double().mean()) if bool(far.any()) else None
-    return {"outliers_found": found and round(found, 3), "true_dropped": round(float(dropped[~bad & seen].double().mean()), 4)}
+    row: dict = {"true_dropped": round(float(dropped[~bad & seen].double().mean()), 4)}
+    rows = (bad & seen).nonzero()[:, 0]
+    if not len(rows):
+        return row | {"outliers": 0, "outliers_found": None}
+    good, away = x[~bad], (truth.exact(x[rows]) - x[rows]).norm(dim=1)
+    near = torch.cdist(good[:500], good).topk(NEIGHBOURS + 1, largest=False).values.median(0).values
+    for key, spacing in (("outliers", near[NEIGHBOURS]), ("near_outliers", near[1])):
+        far = rows[away > spacing]
+        row |= {key: len(far), f"{key}_found": round(float(dropped[far].double().mean()), 3) if len(far) else None}
+    return row
 
 
 def verdict(row: dict) -> str:
@@ -237,9 +242,19 @@ def summary(rows: list[dict]) -> dict:
         "better_than_baseline": round(sum(max(r["ratio"]) <= 1 for r in done) / max(len(done), 1), 3),
         "right_dimension_where_easy": f"{sum(r['dimension'] == r['true_dimension'] for r in easy)} of {len(easy)}",
         "right_with_warning": sum(r["verdict"] == "right" and bool(r["warnings"]) for r in done),
+        "outliers": found_of(done, "outliers"),
+        "outliers_beyond_the_nearest_neighbour": found_of(done, "near_outliers"),
+        "cells_with_true_samples_dropped_beyond_1_percent": sum(r["true_dropped"] > 0.01 for r in done),
         "slower_than_30_s": sum(r["seconds"] > SECONDS for r in done),
         "larger_than_2_gib": sum(r["memory_mib"] * 2**10 > MEMORY for r in done),
     }
+
+
+def found_of(rows: list[dict], key: str) -> str:
+    """Outliers that were found, of all cells with at least 2,000 samples together."""
+    some = [r for r in rows if r.get(key) and r["samples"] >= 2_000]
+    count = sum(r[key] for r in some)
+    return f"{sum(r[key] * r[key + '_found'] for r in some) / max(count, 1):.1%} of {count}"
 
 
 def line(row: dict) -> str:

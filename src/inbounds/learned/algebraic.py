@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from ..solvers.linear import Gram, kkt, length, reduced
 from .base import EPS, FAR, LearnedSet, check_frame
 from .near import Near
 from .nearest import Nearest
-from .newton import TRAINING, Newton, precise
+from .newton import TRAINING, Goal, Newton, precise
 from .onnx import refuse_onnx
 from .polynomials import Monomials, Polynomials
 from .quadric import Quadric
@@ -94,7 +95,7 @@ class Algebraic(LearnedSet):
         """The nearest points; in training the feet on the charts of the nearest samples, where these are good enough."""
         i = self._nearest(x.detach())
         if not (self.training and torch.is_grad_enabled() and x.requires_grad and eager() and self._charts.usable):
-            return self._exact(x, i, precise(eps))
+            return self._exact(x, self._better(x.detach(), i, precise(eps)), precise(eps))
         y, good = self._newton.on_charts(x.detach(), i)
         if bool(good.all()):
             return self._on_charts(x, i, y)
@@ -105,6 +106,35 @@ class Algebraic(LearnedSet):
     def _nearest(self, x: Tensor) -> Tensor:
         """(rows,), the sample to start from."""
         return self._search(self._charts.fixed(x))
+
+    @torch.no_grad()
+    def _better(self, x: Tensor, i: Tensor, goal: Goal) -> Tensor:
+        """i, or another sample from which the way leads to a nearer point.
+
+        Up to the reach the nearest point is the only one that a way leads to. Beyond half of it (the reach is an estimate) the
+        nearest sample in another direction is tried as well, if it is as near as gaps between samples make uncertain.
+        """
+        if not self.reach or not self.codim or not eager():
+            return i
+        z, s = self._charts.fixed(x), self._charts.fixed(self.samples)
+        rows = (length(z - s[i]) > 0.5 * self.reach / self.unit).nonzero()[:, 0]
+        if not len(rows):
+            return i
+        first = i[rows]
+        away = torch.cdist(z[rows], s)
+        near = away.gather(1, first[:, None])
+        rival = away.masked_fill(torch.cdist(s[first], s) < near, torch.inf).min(1)
+        open_ = rival.values.square() <= near[:, 0].square() + self._gap**2
+        rows, first, second = rows[open_], first[open_], rival.indices[open_]
+        y, other = (self._newton.nearest(x[rows], k, goal) for k in (first, second))
+        nearer = length(x[rows] - other) < length(x[rows] - y) * (1 - 1e-9)
+        return i.index_copy(0, rows, torch.where(nearer, second, first))
+
+    @cached_property
+    def _gap(self) -> float:
+        """Twice the usual distance between neighbouring samples."""
+        s = self._charts.fixed(self.samples)
+        return 2 * float(torch.cdist(s[:500], s).topk(min(2, len(s)), largest=False).values[:, -1].median())
 
     def _lower(self, z: Tensor) -> Tensor:
         return (z - self.center) @ self.frame / self.unit

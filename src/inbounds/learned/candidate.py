@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from . import rules
@@ -28,12 +29,14 @@ class Candidate:
     dim: int
     plan: Plan | None = None  # of polynomials
     region: bool = False  # full-dimensional
+    graph: tuple[int, int] | None = None  # of moving least squares: degree and neighbours
     risk: tuple[Tensor, ...] = ()  # |P(y + sigma n) - y|^2 / sigma^2 per sample, for each sigma
     rest: Tensor | None = None  # |P(y) - y|^2 per sample
     left: Tensor | None = None  # the same of more samples, where it was asked for
     around: Tensor | None = None  # the same of the probes, where it was asked for
     covered: Tensor | None = None  # regions: which probes lie inside
     missed: Tensor | None = None  # inequalities: which held-out samples lie outside; else those that move
+    more: Tensor | None = None  # regions: which of the samples that nobody was fitted to lie outside, beside these
     hole: float = 0.0  # regions: how many samples the emptiest ball inside should have held
     deep: bool = False  # regions: whether that ball would still be inside if the outermost samples were left out
     sharp: bool = True  # regions: whether samples end at the boundary, rather than thin out
@@ -58,7 +61,7 @@ class Candidate:
         """1 for held-out samples outside."""
         assert self.rest is not None
         outside = self.rest > (rules.TOUCH * trial.data.unit) ** 2 if self.missed is None else self.missed
-        return outside.double()
+        return (outside if self.more is None else torch.cat([outside, self.more])).double()
 
     def line(self, chosen: bool) -> dict:
         """What is told of it in `info`."""

@@ -7,6 +7,7 @@ import math
 import torch
 
 from . import rules
+from .algebraic import Algebraic
 from .base import LearnedSet
 from .facets import Polyhedral
 from .graphs import LOCAL, neighbours, spread
@@ -15,6 +16,10 @@ from .trial import Trial
 from .within import Within
 
 CROWDS = 2_000  # samples whose neighbours tell the dimension
+RIM, FEW = (
+    50,
+    10,
+)  # samples, and random points, that the rim of a region should hold: a third of 50 hardly ever is there by chance
 EDGE = 0.3  # of the distance of neighbours: their mean is farther away only at an edge
 
 
@@ -41,12 +46,14 @@ def doubts(M: LearnedSet, data: Samples, trial: Trial) -> list[str]:
 
 
 def few(data: Samples, trial: Trial) -> str:
-    """Samples that are too few to tell equations from chance."""
+    """Samples that are too few to tell equations from chance; with noise, twice as many are needed."""
     N, n, dim = len(data.w), trial.n, trial.chosen.dim
-    if trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen):
+    exact = trial.chosen.rest is not None and rules.is_exact(trial, trial.chosen)
+    need = (1 if exact or trial.chosen.region else 2) * rules.FEWEST_EACH * (dim + 1)
+    if N >= need:
         return ""
-    need = rules.FEWEST_EACH * (dim + 1)
-    return "" if N >= need else f"{N} samples are too few for a set of dimension {dim} in {n} coordinates: give at least {need}."
+    missing = " The equations hold, but others may be missing." if exact else ""
+    return f"{N} samples are too few for a set of dimension {dim} in {n} coordinates: give at least {need}.{missing}"
 
 
 def flattened(M: LearnedSet, data: Samples) -> str:
@@ -184,18 +191,24 @@ def short(trial: Trial) -> str:
 
 @torch.no_grad()
 def blurred(M: LearnedSet, data: Samples, trial: Trial) -> str:
-    """A region at whose rim samples thin out, as around a set without volume that has noise."""
-    if not isinstance(M, Within) or not isinstance(M.part, Polyhedral):
+    """A region at whose rim samples thin out, as noise does it: around a smaller region, or a set without volume."""
+    if isinstance(M, Within) and isinstance(M.part, Polyhedral):
+        inside = trial.inner[~M.part.outside(trial.inner)]
+        rim, level = rules.SHELL, -M.part.depth(torch.cat([inside, data.w[:CROWDS]]))
+    elif isinstance(M, Algebraic) and not M.codim and M.inside_degree and len(data.w) > 2 * RIM:
+        inside = trial.probes[M.leaves(trial.probes)]
+        rim = max(RIM / len(data.w), FEW / max(len(inside), FEW))
+        level = M.level(torch.cat([inside, data.lift(data.w)]))
+    else:
         return ""
-    inside = trial.inner[~M.part.outside(trial.inner)]
-    shallow = M.part.depth(inside).quantile(rules.SHELL) if len(inside) else torch.tensor(0.0)
-    w = data.w[:CROWDS]
-    share = float((M.part.depth(w) <= shallow).double().mean())
-    if share >= rules.SHELL * rules.SPARSE:
+    if not len(inside):
+        return ""
+    share = float((level[len(inside) :] >= level[: len(inside)].quantile(1 - rim)).double().mean())
+    if share >= rim * rules.SPARSE:
         return ""
     return (
-        f"The samples thin out towards the rim of the region: only {share:.1%} of them lie in the outermost {rules.SHELL:.0%} of "
-        f"it. Noise does that, around a smaller region or a set without volume. Give less noisy samples, or more of them."
+        f"The samples thin out towards the rim of the region: only {share:.2%} of them lie in the outermost {rim:.2%} of it. "
+        f"Noise does that, around a smaller region or a set without volume. Give less noisy samples, or more of them."
     )
 
 
@@ -223,13 +236,13 @@ def filled(M: LearnedSet, data: Samples, trial: Trial) -> bool:
     """Whether the set is a region without holes: pieces in it, as the crowded rim of a disk, belong to it."""
     if not trial.chosen.region or trial.n > rules.LOW:
         return False
-    return not rules.is_hole(trial.emptiest(M.leaves(trial.probes))[0], len(data.w))
+    return not rules.is_hole(trial.emptiest(M.leaves(trial.probes))[0], len(trial.seen))
 
 
 def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:
     """A ball inside the region that is emptier of samples than chance allows."""
     held, where = trial.emptiest(M.leaves(trial.probes))
-    if trial.n > rules.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(data.w)):
+    if trial.n > rules.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(trial.seen)):
         return ""
     radius = float(torch.cdist(where, data.lift(data.w)).min())
     return (

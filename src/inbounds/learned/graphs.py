@@ -123,10 +123,10 @@ def beyond(points: Tensor, samples: Tensor) -> Tensor:
     return away > torch.from_numpy(spacing[:, 0])
 
 
-def off_graphs(samples: Tensor, near: Tensor, dim: int) -> Tensor:
-    """Of every sample the distance from the quadratic graph through its neighbours near (N, K), the worst quarter left out."""
+def off_graphs(points: Tensor, samples: Tensor, near: Tensor, dim: int) -> Tensor:
+    """Of every point the distance from the quadratic graph through the samples near it (P, K), the worst quarter left out."""
     rows = max(1, BLOCK // (near.shape[1] * samples.shape[1]))
-    return torch.cat([_off_graph(x, samples[i], dim) for x, i in zip(samples.split(rows), near.split(rows), strict=True)])
+    return torch.cat([_off_graph(x, samples[i], dim) for x, i in zip(points.split(rows), near.split(rows), strict=True)])
 
 
 def _off_graph(x: Tensor, Y: Tensor, dim: int) -> Tensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from .graphs import LOCAL, missing, neighbours, off_graphs
+from .graphs import LOCAL, missing, nearest_samples, neighbours, off_graphs
 from .polynomials import Monomials
 from .rules import (
     CLOUD,
@@ -28,8 +29,12 @@ from .rules import (
     TAIL,
     TOGETHER,
 )
-from .samples import Samples
+from .samples import SPARED, Samples
 from .vanishing import EXACT, consensus, residual, spectrum
+
+REFUSED = "equations that the others satisfy do not hold there"
+ALONE = "they are isolated: their neighbours lie much closer together"
+ANYWHERE = 1_000  # points in the box of the samples: a share of 1 % is then known to 0.3 %
 
 
 def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator) -> None:
@@ -39,20 +44,18 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
     outliers: they stay.
     """
     n = data.w.shape[1]
-    tests, settled = [], False
-    if top >= 2:
-        agree, settled = agreeing(data.w, data.scale, top, generator)
-        if settled or dim < n:  # in a region, polynomials that are small where samples crowd would drop the others
-            tests.append((lambda: agree, "equations that the others satisfy do not hold there"))
-    if not settled and dim < n and dim <= FLAT_ENOUGH and len(data.w) > 10 * CROWD * Monomials.count(dim, 2):
-        tests.append((lambda: among_neighbours(data.w, dim), "they lie off the surface through their neighbours"))
-    if dim == n and n in (2, 3):
-        tests.append((lambda: not_isolated(data.w), "they are isolated: their neighbours lie much closer together"))
-    for test, why in tests:
-        keep = test()
+    for keep, why in tested(data, top, dim, generator):
         lost = int((~keep).sum())
-        if not lost:
+        if not lost or (dim < n and why == REFUSED and alike(data.w, keep, dim)):
             continue
+        if why == ALONE and float(rarity(data.w, keep).median()) > 1:  # the set may go on there
+            data.doubts.append(
+                f"{lost} of {len(keep)} samples are isolated, but where they are others are rare as well: they were kept. If "
+                f"they are outliers, leave them out; else give more samples of that part of the set."
+            )
+            continue
+        if why == ALONE and dim < n and crowded(data.w[~keep], data.w[keep]):
+            continue  # noise hides the surface, and these are its tails
         if crowded(data.w[~keep], data.w[keep]) or (dim < n and hangs_together(data.w[~keep], dim)):
             data.doubts.append(
                 f"{lost} of {len(keep)} samples do not satisfy what the others do, but hang together: they were kept. The set "
@@ -63,8 +66,28 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         data.notes.append(f"{lost} samples dropped: {why}")
         if lost > MOST_DROPPED * len(keep):
             data.doubts.append(f"{lost} of {len(keep)} samples were dropped as outliers. Look at them: M.info['dropped'].")
+        elif len(keep) < (9 if why == ALONE else 2) * SPARED:
+            data.doubts.append(
+                f"{lost} of {len(keep)} samples were dropped: {why}. So few samples cannot show whether the set goes on there: "
+                f"look at them (M.info['dropped']), or give more samples."
+            )
         if dim < n:
             return
+
+
+def tested(data: Samples, top: int, dim: int, generator: torch.Generator) -> Iterator[tuple[Tensor, str]]:
+    """Which samples belong, (N,), by one test after the other, and what is wrong with the rest."""
+    n, settled = data.w.shape[1], False
+    if top >= 2:
+        agree, settled = agreeing(data.w, data.scale, top, generator)
+        if settled or dim < n:  # in a region, polynomials that are small where samples crowd would drop the others
+            yield agree, REFUSED
+    smooth = dim < n and dim <= FLAT_ENOUGH and len(data.w) > 10 * CROWD * Monomials.count(dim, 2)
+    among = among_neighbours(data.w, dim) if smooth and not settled else None
+    if among is not None:
+        yield among, "they lie off the surface through their neighbours"
+    elif not settled and n in (2, 3) and (smooth or dim == n):
+        yield not_isolated(data.w), ALONE
 
 
 def agreeing(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> tuple[Tensor, bool]:
@@ -103,19 +126,45 @@ def agreeing(w: Tensor, scale: Tensor, top: int, generator: torch.Generator) -> 
     return mask, best > EXACT
 
 
-def among_neighbours(w: Tensor, dim: int) -> Tensor:
+def among_neighbours(w: Tensor, dim: int) -> Tensor | None:
     """Rows whose distance from the quadratic graph through their neighbours, not themselves, is like that of the neighbours.
 
-    Not like: OFF times the median of theirs, and more than half their spacing. Nothing is dropped where that is every tenth: then
-    the graphs do not describe the set.
+    Not like: OFF times the median of theirs, and more than half their spacing. Nothing is dropped where that is every tenth. None
+    if the graphs do not describe the set.
     """
     near, far = neighbours(w, CROWD * Monomials.count(dim, 2) + 1)
     near, spacing = near[:, 1:], far[:, 1]
-    off = off_graphs(w, near, dim)
+    off = off_graphs(w, w, near, dim)
     if float(off.median()) > ROUGH * float(far[:, -1].median()):
-        return torch.ones_like(off, dtype=torch.bool)
+        return None
     usual, apart = off[near].median(1).values, spacing[near].median(1).values
     return _few(~((off > OFF * usual) & (off > 0.5 * apart)))
+
+
+def alike(w: Tensor, keep: Tensor, dim: int) -> bool:
+    """Whether more of the samples that equations refuse lie among their neighbours, as others do, than outliers anywhere would.
+
+    Equations of too low a degree leave out the parts of a set that bend most. Among: as `among_neighbours` asks, of the samples
+    that were kept. The share of points anywhere in the box that lie so is p, and of k outliers more than k p + 3 sqrt(k p) + 1
+    hardly ever do.
+    """
+    k, lost = CROWD * Monomials.count(dim, 2), int((~keep).sum())
+    if dim > FLAT_ENOUGH or int(keep.sum()) < 10 * k:
+        return False
+    low, high, g = w.amin(0), w.amax(0), torch.Generator().manual_seed(0)
+    anywhere = low + (high - low) * torch.rand(ANYWHERE, w.shape[1], generator=g, dtype=w.dtype)
+    among = lies_among(torch.cat([w[~keep], anywhere]), w[keep], dim).double()
+    p = float(among[lost:].mean())
+    return float(among[:lost].sum()) > lost * p + 3 * math.sqrt(lost * p) + 1
+
+
+def lies_among(points: Tensor, samples: Tensor, dim: int) -> Tensor:
+    """Which points are as near to the quadratic graph through their neighbours among the samples as these are to theirs."""
+    k = CROWD * Monomials.count(dim, 2)
+    near, far = neighbours(samples, k + 1)
+    usual, which = off_graphs(samples, samples, near[:, 1:], dim), nearest_samples(samples, points, k)
+    off = off_graphs(points, samples, which, dim)
+    return ~((off > OFF * usual[which].median(1).values) & (off > 0.5 * far[:, 1][which].median(1).values))
 
 
 def not_isolated(w: Tensor) -> Tensor:
@@ -136,6 +185,18 @@ def not_isolated(w: Tensor) -> Tensor:
         near, far = neighbours(w[~lost], LOCAL + 1)
         lost[~lost] = 0.5 * LOCAL * (far[:, 1] / far[:, -1][near[:, 1]]) ** w.shape[1] > -math.log(RIM)
     return _few(~lost)
+
+
+def rarity(w: Tensor, keep: Tensor) -> Tensor:
+    """How far apart samples lie beside each of those that would be left out, in units of a flat rim: above 1 they are rare.
+
+    Of the five kept samples next to it the one that lies densest: at a flat rim of an evenly sampled region it sees half of a
+    ball, so that its tenth neighbour is 2^(1/d) times as far away as usual.
+    """
+    kept = w[keep]
+    spacing = neighbours(kept, LOCAL + 1)[1][:, -1]
+    beside = spacing[nearest_samples(kept, w[~keep], NEIGHBOURS)].amin(1)
+    return beside / (2 ** (1 / w.shape[1]) * spacing.median())
 
 
 def strays(w: Tensor, N: int) -> Tensor:
@@ -201,4 +262,4 @@ def hangs_together(w: Tensor, dim: int) -> bool:
     if not dim or len(w) < 2 * k:
         return False
     near, far = neighbours(w, k)
-    return float((off_graphs(w, near[:, 1:], dim) / far[:, 1:].median(1).values.clamp(min=1e-300)).median()) < TOGETHER
+    return float((off_graphs(w, w, near[:, 1:], dim) / far[:, 1:].median(1).values.clamp(min=1e-300)).median()) < TOGETHER

@@ -29,7 +29,8 @@ FEW_DROPPED: share of outliers above which a test is not believed. MOST_DROPPED:
 CROWDED: how much emptier than chance a ball must be to be a hole (log of the odds). Halved, chance makes holes; doubled, holes
   are missed.
 LEVEL: probability with which chance alone may open a hole in an alpha shape. Halved or doubled, its balls change by 3 %.
-LOUD: noise, in displacements, above which the lowest risk decides and not the nearness to samples. Halved, clean fits of high
+LOUD: noise, in displacements, above which the lowest risk decides and not the nearness to samples; so it does above the distance
+  of held-out samples from the nearest other, since a set may then follow the noise. Halved, clean fits of high
   degree lose to simple ones; doubled, sets that follow the noise win.
 CROWDING: spacing of isolated samples, of that of points anywhere, below which they are a part of a region. Halved, such parts are
   lost; doubled, outliers are kept.
@@ -97,6 +98,7 @@ FEWEST_EACH = 10  # samples for every dimension and one more
 ROUND = 1e-7  # of the size: held-out samples that are nearer satisfy equations exactly
 TOUCH = 1e-9  # of the size: nearer is equal
 JUDGES = 1_000  # held-out samples
+ENOUGH = 4_000  # other samples among which candidates are compared; what wins is fitted to all
 THICK = 1e-7  # a set that is flatter than this is flat
 
 
@@ -141,7 +143,7 @@ def is_likelier(trial: Trial, curve: Candidate, region: Candidate, errors: float
     assert curve.rest is not None and region.covered is not None
     v = 2 * float(curve.rest.mean()) / (trial.n - curve.dim)
     near = -curve.rest / v - (-trial.around(curve) / v).exp().mean().log()
-    out, count = region.missed_samples(trial), len(trial.y)
+    out, count = region.missed_samples(trial)[: len(trial.y)], len(trial.y)
     missed, size = (float(out.sum()) + 0.5) / (count + 1), (float(region.covered.sum()) + 0.5) / (len(region.covered) + 1)
     gain = near - torch.where(out > 0, math.log(missed / (1 - size)), math.log((1 - missed) / size))
     return float(gain.mean()) > errors * float(gain.std()) / math.sqrt(count)
@@ -154,14 +156,19 @@ def thins_out(squares: Tensor, codim: int, errors: float = 0.0) -> bool:
     What is compared is the ratio of two quantiles of their distances, 90 % and 50 %, which outliers do not reach. For normal
     noise in codimension 1 it is 2.44, for a layer that is filled evenly 1.8, and the line between is their geometric mean.
     """
-    with needed_for("Fitting a set to samples"):
-        from scipy.special import gammaincinv
     r = squares.sqrt().sort().values
     far, near = [(q, errors * math.sqrt(q * (1 - q) / len(r))) for q in SPREAD]
     ratio = float(r.quantile(min(far[0] + far[1], 1.0)) / r.quantile(near[0] - near[1]).clamp(min=1e-300))
-    normal = math.sqrt(gammaincinv(codim / 2, SPREAD[0]) / gammaincinv(codim / 2, SPREAD[1]))
+    normal = math.sqrt(chi_squared(SPREAD[0], codim) / chi_squared(SPREAD[1], codim))
     filled = (SPREAD[0] / SPREAD[1]) ** (1 / codim)
     return ratio > (normal if errors else math.sqrt(normal * filled))
+
+
+def chi_squared(share: float, dim: int) -> float:
+    """What so large a share of the squared lengths of standard normal vectors does not exceed."""
+    with needed_for("Fitting a set to samples"):
+        from scipy.special import gammaincinv
+    return 2 * float(gammaincinv(dim / 2, share))
 
 
 def is_lean(trial: Trial, c: Candidate) -> bool:
@@ -198,7 +205,8 @@ def thinnest(trial: Trial, thin: list[Candidate]) -> Candidate:
         thin = [c for c in thin if c.score()[k] <= SLACK * best.score()[k] or tie(c.risk[k], best.risk[k]) or c in safe]
     least = min(trial.thickness(c) for c in thin)
     thin = [c for c in thin if trial.thickness(c) <= least + GAIN / 2]
-    noisy = all(c.noise(trial) > LOUD * trial.sigmas[0] for c in thin)
+    loud = min(LOUD * trial.sigmas[0], trial.spacing())  # dense samples are near to all that follows them through their noise
+    noisy = all(c.noise(trial) > loud for c in thin)
     loss = {c: c.risk[0] + c.risk[1] if noisy else depth(trial, c) for c in thin}
     best = min(thin, key=lambda c: float(loss[c].mean()))
     return min([c for c in thin if tie(loss[c], loss[best], TIE / 2 if noisy else TIE)], key=lambda c: c.cost)
@@ -211,7 +219,7 @@ def tightest(trial: Trial, regions: list[Candidate]) -> Candidate:
     Risk would not do: a set that is too small denoises better than the right one. With S a candidate, T the truth and V its
     volume, vol(S \\ T) + vol(T \\ S) = vol(S) - V + 2 V P(y not in S). V is the least vol(S) / P(y in S): exact for S in T.
     """
-    regions = [c for c in regions if not is_hole(c.hole, len(trial.data.w))] or regions
+    regions = [c for c in regions if not is_hole(c.hole, len(trial.seen))] or regions
     loss = {c: (c.inside_probes(), c.missed_samples(trial)) for c in regions}
     V = min(float(inside.mean() / (1 - missed.mean()).clamp(min=1e-3)) for inside, missed in loss.values())
 
@@ -240,7 +248,7 @@ def is_sharp(trial: Trial, c: Candidate) -> bool:
     to 0.3 there, whatever part of it the region holds. All samples say so, and the held-out ones, which it was not fitted to,
     but for one.
     """
-    M, w, held = c.build(trial.train), trial.data.w, len(trial.data.w) - len(trial.train)
+    M, w, held = c.build(trial.train), trial.seen, len(trial.seen) - len(trial.train)
     inside = M.leaves(trial.data.lift(w))
     outer = inside & ~M.leaves(trial.data.lift(w.mean(0) + (w - w.mean(0)) / (1 - SHELL) ** (1 / w.shape[1])))
     dense = outer.double() - SHELL * SPARSE * inside.double()

@@ -36,12 +36,13 @@ def tangent(samples: Tensor, generator: torch.Generator | None = None) -> Tangen
     tried, also where boundaries flatten the neighbourhoods); if m is right, it is O(radius^4) + noise^2 / radius^2. The median
     over the samples must be below 0.2 at one scale: a small one where M bends, a large one where there is noise. A set
     thinner in some direction than a fifth of a neighbourhood of a quarter of its samples counts as noise around a thinner set.
-    Coordinates are in units of their own spread: the dimension does not depend on units. The noise is in units of the samples.
+    Coordinates are in units of their own spread, so that the dimension does not depend on units; the noise is measured once more
+    in those of the samples.
     """
     X = samples[torch.randperm(len(samples), generator=generator, device=samples.device)[:MOST]].double().unique(dim=0)
     X = X[torch.randperm(len(X), generator=generator, device=X.device)]
     N, d = X.shape
-    spread = X.std(0)
+    given, spread = X, X.std(0)
     X = X / torch.where(spread > 0, spread, 1.0)
     most = min(max(N // 4, min(N, 32)), 2048)
     scales = sorted({int(8 * 1.5**i) for i in range(40) if 8 * 1.5**i < most} | {most})
@@ -49,12 +50,12 @@ def tangent(samples: Tensor, generator: torch.Generator | None = None) -> Tangen
     charts = [_chart(X[near[:, :K]]) for K in scales]
     for m in range(1, d):
         degree = 2 if Monomials.count(m, 2) <= 140 else 1
-        known = [c for c in charts if c[0].shape[1] >= 1.5 * Monomials.count(m, degree)]
-        found = min((_left_over(y, l, m, degree) for y, l in known), default=(1.0, 0.0))
+        known = [(K, c) for K, c in zip(scales, charts, strict=True) if K >= 1.5 * Monomials.count(m, degree)]
+        ratio, K = min(((_left_over(*c, m, degree)[0], K) for K, c in known), default=(1.0, 0))
         if not known:
             return Tangent(d, 0.0, m - 1)
-        if found[0] < 0.2:
-            return Tangent(m, found[1] * float(spread[spread > 0].min()), d)
+        if ratio < 0.2:
+            return Tangent(m, _left_over(*_chart(given[near[:, :K]]), m, degree)[1], d)
     return Tangent(d, 0.0, d)
 
 
@@ -66,10 +67,11 @@ def _chart(Y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _left_over(y: Tensor, l: Tensor, m: int, degree: int) -> tuple[float, float]:
-    """Medians over the charts of max_{j > m} Var(y_j | polynomials of y_1 .. y_m) / l_m, and of the root of its numerator."""
+    """With v_j = Var(y_j | polynomials of y_1 .. y_m), j > m, medians over the charts: of max v_j / l_m, and of the root of the
+    mean v_j, the noise per coordinate."""
     K, spread = y.shape[1], l[:, m - 1]
     s = y[..., :m] / (l[:, None, :m] * (m + 2)).clamp(min=1e-300).sqrt()
     phi = monomials_of(s.shape[-1], degree)(s)
     rest = y[..., m:] - phi @ least_squares(phi, phi, y[..., m:])
-    left = rest.square().sum(1).amax(-1) / (K - phi.shape[-1])
-    return float((left / spread.clamp(min=1e-300)).median()), float(left.sqrt().median())
+    left = rest.square().sum(1) / (K - phi.shape[-1])
+    return float((left.amax(-1) / spread.clamp(min=1e-300)).median()), float(left.mean(-1).sqrt().median())

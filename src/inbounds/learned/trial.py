@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from ..kernels.vectors import norm
 from . import rules
 from .algebraic import Algebraic
 from .alpha import MOST, AlphaShape
 from .base import LearnedSet
 from .candidate import Candidate
-from .graphs import beyond, missing
+from .graphs import beyond, missing, nearest_samples
 from .heat import Heat
 from .hull import Hull
 from .local import Local
+from .outliers import rarity
 from .pieces import pieces
 from .plans import LEAST_SHARE, Plan, build, highest, ladder, regions
 from .polynomials import Monomials
@@ -32,6 +34,7 @@ GRAPHS = ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10))  # degree, and neighbours f
 SMOOTHER = (2, 100)  # where there is noise
 LEFT = 2_000  # samples that tell how noise is distributed
 HIDDEN = 4  # degree up to which equations are sought that neighbourhoods do not show
+RARE = 2.0  # what is left out as noise lies beside samples that are less rare than that, in units of a flat rim
 DRAWN = (2, 3)  # dimensions in which hulls and alpha shapes are made
 
 
@@ -42,7 +45,9 @@ class Trial:
         self.data, self.n, N = data, data.w.shape[1], len(data.w)
         self.dim, self.tangent = tangent.dim, tangent
         held = min(max(N // 5, 10), rules.JUDGES)
-        self.train, val = data.w[held:], data.w[:held]
+        self.train, val = data.w[held : held + rules.ENOUGH], data.w[:held]
+        self.seen = data.w[: held + rules.ENOUGH]
+        self.unused = data.lift(data.w[len(self.seen) :][:MOST])
         self.y = data.lift(val)
         self.sigmas = [s * data.unit for s in rules.sigmas(data.fine, tangent.noise)]
         self.shift = torch.randn(len(self.sigmas), *self.y.shape, generator=generator, dtype=torch.float64)
@@ -59,7 +64,12 @@ class Trial:
         """How many samples the empty balls around the probes should have held; where that tells something, else 0."""
         if self.n > rules.LOW:
             return torch.zeros(PROBES, dtype=torch.float64)
-        return missing(self.inner, self.data.w, crowds=pieces(self.data.w) is not None)
+        return missing(self.inner, self.seen, crowds=pieces(self.seen) is not None)
+
+    def spacing(self) -> float:
+        """How far a held-out sample is from the nearest of the others, by the median."""
+        others = self.data.lift(self.train)
+        return float(norm(self.y - others[nearest_samples(others, self.y, 1)]).median())
 
     def run(self, method: str, support: str) -> Trial:
         """Try every candidate of the method, cheap ones first, and choose."""
@@ -68,6 +78,8 @@ class Trial:
             self.judge(c)
         self.spare_outliers()
         self.chosen = self.settled()
+        if self.chosen.graph is not None and len(self.seen) < len(self.data.w):
+            self.chosen = self.grown(*self.chosen.graph)
         if self.chosen.region and not rules.is_sharp(self, self.chosen):
             self.chosen.sharp = False
             if support == "closure" and method not in ("hull", "alpha"):
@@ -82,10 +94,10 @@ class Trial:
         while True:
             c = rules.choose(self)
             others = [o for o in self.candidates if o is not c and o.region and o.rest is not None]
-            if not c.region or rules.is_hole(c.hole, len(self.data.w)) or not others:
+            if not c.region or rules.is_hole(c.hole, len(self.seen)) or not others:
                 return c
             c.hole = self.emptiest(c.build(self.data.w).leaves(self.probes))[0]
-            if not rules.is_hole(c.hole, len(self.data.w)):
+            if not rules.is_hole(c.hole, len(self.seen)):
                 return c
 
     def worth_trying(self, method: str) -> Iterator[Candidate]:
@@ -120,7 +132,7 @@ class Trial:
         if solid and rules.tightest(self, self.sound(region=True)).method != "alpha":  # what has bays needs no trimmed ellipse
             for plan in plans:
                 whole = next(c for c in self.candidates if c.plan == replace(plan, share=1.0))
-                if plan.share < 1 and not (whole.deep and rules.is_hole(whole.hole, len(self.data.w))):
+                if plan.share < 1 and not (whole.deep and rules.is_hole(whole.hole, len(self.seen))):
                     yield self.polynomial(plan)  # on fewer samples, unless that would leave a hole open
 
     def sound(self, region: bool) -> list[Candidate]:
@@ -155,7 +167,7 @@ class Trial:
         """|P(u) - u|^2 of the probes; inf where P(u) is farther from every sample than these are from their tenth neighbours."""
         if c.around is None:
             feet = c.build(self.train).foot(self.probes)
-            c.around = torch.where(beyond(feet, self.data.lift(self.data.w)), torch.inf, _squares(feet - self.probes))
+            c.around = torch.where(beyond(feet, self.data.lift(self.seen)), torch.inf, _squares(feet - self.probes))
         return c.around
 
     def why_nothing_fits(self) -> str:
@@ -177,12 +189,25 @@ class Trial:
         for degree, factor in (*GRAPHS, *([SMOOTHER] if noisy else [])):
             k = factor * Monomials.count(self.dim, degree)
             if 0 < self.dim < self.n and k <= min(len(self.train) // 4, 600):
-                title = f"moving least squares of degree {degree} over {k} neighbours, dimension {self.dim}"
-                found.append(Candidate("local", title, (5, degree, -factor), self._local(k, degree), self.dim))
+                found.append(self.graph(degree, k))
         return found
 
-    def _local(self, k: int, degree: int) -> Callable[[Tensor], LearnedSet]:
-        return lambda w: self._embed(Local.fit(w, (w.shape[1],), self.dim, k, degree))
+    def graph(self, degree: int, k: int) -> Candidate:
+        """The candidate of moving least squares over k neighbours."""
+        title = f"moving least squares of degree {degree} over {k} neighbours, dimension {self.dim}"
+        build = lambda w: self._embed(Local.fit(w, (w.shape[1],), self.dim, k, degree))  # noqa: E731
+        return Candidate("local", title, (5, degree, -k), build, self.dim, graph=(degree, k))
+
+    def grown(self, degree: int, k: int) -> Candidate:
+        """Graphs that were chosen on a part of the samples, on all of them: over as many neighbours, over neighbourhoods as wide
+        as before, or over what lies between."""
+        part = len(self.train)
+        self.train = self.data.w[len(self.seen) - part :]
+        more = (len(self.train) / part) ** 0.5
+        found = [self.graph(degree, round(k * more**i)) for i in range(3)]
+        for c in found:
+            self.judge(c)
+        return rules.thinnest(self, [c for c in found if c.rest is not None])
 
     def hull(self, widened: bool) -> Candidate:
         """The candidate of a convex hull; whoever asks for the hull by name gets no more than that."""
@@ -209,7 +234,7 @@ class Trial:
         try:
             self._measure(c, c.build(self.train))
         except (ValueError, RuntimeError) as error:
-            c.failure = str(error)
+            c.rest, c.risk, c.failure = None, (), str(error)
         if c.rest is not None and not all(bool(torch.isfinite(t).all()) for t in (*c.risk, c.rest)):
             c.rest, c.risk, c.failure = None, (), "not finite"
         c.seconds = time.perf_counter() - start
@@ -220,8 +245,12 @@ class Trial:
         c.risk = tuple(_squares(m - self.y) / s**2 for s, m in zip(self.sigmas, moved, strict=True))
         c.rest = _squares(M.foot(self.y) - self.y)
         if c.region:
-            c.covered = M.leaves(self.probes)
+            c.covered, c.more = M.leaves(self.probes), ~M.leaves(self.unused)
             c.hole, where = self.emptiest(c.covered)
+            if c.plan is not None and c.plan.share < 1:
+                inside = M.leaves(self.data.lift(self.seen))
+                if not bool(inside.all()) and float(rarity(self.seen, inside).max()) > RARE:
+                    raise ValueError("where it leaves samples out, others are rare as well: they are no noise")
             if isinstance(M, Algebraic) and len(M.F):
                 c.deep = float(M.level(where)) <= float(M.level(self.y).quantile(LEAST_SHARE))
 
