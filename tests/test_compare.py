@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,11 @@ from scipy.optimize import minimize
 
 from inbounds import schemes
 from inbounds.cli import main
+from inbounds.compare import drawing
 from inbounds.compare.command import misfits
 from inbounds.compare.jobs import Reference, SchemeTraining, in_float32, judge, reference_config, scheme_config, units
 from inbounds.compare.rows import AUTHORS, SCHEMES, TASKS, USUAL, open_task
-from inbounds.compare.table import Cell, cells, quoted
+from inbounds.compare.table import Cell, cells, cells_of, quoted
 from inbounds.problems import arm, control, curved, dispatch, power_flow, quadratic
 from inbounds.problems.powerflow import _network, _nominal
 from inbounds.problems.quadratic import dependent_variables
@@ -216,6 +218,50 @@ def test_the_command_writes_one_table_and_trains_nothing_twice(tmp_path, capsys)
     assert {p: p.stat().st_mtime_ns for p in tmp_path.glob("runs/*/result.json")} == before
 
 
+def test_rows_of_another_store_stay_beside_new_ones(tmp_path, capsys):
+    """They say where they come from; without new rows only the picture is drawn; other problems are refused."""
+    kept = tmp_path / "kept"
+    args = ["compare", "--problems", "dispatch", "--steps", "40", "--rows", "5", "--executor", "here", "--results", str(kept)]
+    assert main([*args, "--schemes", "repair", "--out", str(tmp_path / "one")]) == 0
+    first = (kept / "dispatch.json").read_text()
+    (kept / "dispatch.png").unlink()
+    assert main([*args, "--finished", "--schemes", "repair,rayen,hardnet", "--out", str(tmp_path / "none")]) == 0
+    assert (kept / "dispatch.json").read_text() == first and (kept / "dispatch.png").exists()
+    for _ in range(2):
+        assert main([*args, "--schemes", "rayen", "--out", str(tmp_path / "two")]) == 0
+        table, old = json.loads((kept / "dispatch.json").read_text()), json.loads(first)
+        assert [c["scheme"] for c in table["cells"]] == ["rayen", "repair"] and table["cells"][1] == old["cells"][0]
+        assert table["kept"] == [{"schemes": ["repair"], **{k: old[k] for k in ("command", "commit", "date", "machine")}}]
+    assert main([*args, "--schemes", "repair", "--out", str(tmp_path / "one")]) == 0
+    assert [k["schemes"] for k in json.loads((kept / "dispatch.json").read_text())["kept"]] == [["rayen"]]
+    args[args.index("5")] = "4"
+    assert main([*args, "--schemes", "repair", "--out", str(tmp_path / "one")]) == 2
+    assert "mean optima" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["qp", "sine", "dispatch", "control"])
+def test_names_and_their_lines_cover_nothing_in_the_figures(name):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    mine = [c for c in cells_of(json.loads((RESULTS / f"{name}.json").read_text())) if c.gap_mean is not None]
+    figure, axes = plt.subplots(figsize=(5.2, 4.2), dpi=120)
+    drawing._panel(axes, mine, name)
+    figure.tight_layout()
+    drawing._name(axes, mine)
+    figure.draw_without_rendering()
+    names, lines = ([t for t in axes.texts if bool(t.get_text()) == named] for named in (True, False))
+    boxes = [t.get_window_extent() for t in names]
+    assert len(boxes) == len(mine) and not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    for line in lines:
+        first, last = line.arrow_patch.get_transform().transform(line.arrow_patch.get_path().vertices)[[0, -1]]
+        along = [first + t * (last - first) for t in np.linspace(0, 1, 100)]
+        assert sum(any(box.contains(*q) for q in along) for box in boxes) <= 1  # it begins at the edge of its own name
+    plt.close(figure)
+
+
 def test_wrong_requests_are_refused(tmp_path, capsys):
     for wrong, said in (
         (
@@ -271,6 +317,12 @@ def test_the_stored_table_is_on_the_authors_data_and_ours_keeps_its_promise():
     assert len(open_task("qp").x) == 10_000
     assert qp["projection"]["gap_mean"] <= 0.01 and qp["projection"]["infeasible"] == 0
     assert qp["projection"]["inequalities_max"] <= 0 and qp["projection"]["equalities_max"] <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["acopf14", "acopf30"])
+def test_stored_power_flows_balance_and_keep_every_limit(name):
+    ours = stored(name)["projection"]
+    assert ours["ok"] >= 0.99 and ours["ok_equalities_max"] <= 1e-8 and ours["ok_inequalities_max"] <= 0
 
 
 PAGE = (Path(__file__).parents[1] / "docs" / "compare.md").read_text()
@@ -423,6 +475,20 @@ def test_a_network_knows_its_derivatives(case):
     part = ours.restricted(rows[5:]).expand(y[5:], rows[:7], l[5:])
     for a, b in zip(part, found, strict=True):
         torch.testing.assert_close(a, b[5:], rtol=1e-12, atol=1e-12)
+
+
+def test_power_flow_draws_loads_that_its_solver_can_serve():
+    """Of 30 buses too: without the bound on bus 8 PYPOWER served 46 of 60 loads."""
+    task = power_flow("case30", rows=40)
+    assert task.x.min() >= 0.8 and task.x.max() <= 1.2 and (task.x.amax(0) > 1.03).sum() == task.x.shape[1] - 1
+    hardest = task.x[task.x.amin(1).topk(2).indices]
+    for load in [*hardest, *task.part("test")]:
+        eq, ineq = task.M.given(load).residuals(task.solve(load))
+        assert eq.abs().max() < 1e-8 and ineq.max() < 1e-6
+    config = scheme_config("acopf30", SCHEMES["projection"], 0, steps=10, rows=2)
+    assert config["batch"] == 20 and config["pull"] == task.pull > 0 and SCHEMES["projection"].build(task, 0).pull == task.pull
+    assert "pull" not in scheme_config("dispatch", SCHEMES["projection"], 0, 10, 2)
+    assert scheme_config("dispatch", SCHEMES["projection"], 0, 10, 2)["batch"] == 200
 
 
 def test_networks_that_nobody_knows_are_refused():

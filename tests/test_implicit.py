@@ -10,6 +10,7 @@ from torch import nn
 import inbounds as ib
 from inbounds.solvers import NOT_CONVERGED, OK
 from inbounds.solvers.complementarity import complementary, multipliers
+from inbounds.solvers.linear import redundant_kkt
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -186,6 +187,32 @@ def test_restarts_find_nearer_points():
     near, far = M[4].distance(x), M[0].distance(x)
     true = torch.minimum((x.norm(dim=1) - 1).abs(), ((x - torch.tensor([3.0, 0])).norm(dim=1) - 0.5).abs())
     assert (near <= far + 1e-9).all() and (near - true).abs().le(1e-9).double().mean() >= 0.97
+
+
+def test_the_first_point_found_is_feasible_and_stationary():
+    """restarts=None: on convex sets that is the nearest point; rows inside stay, and gradients are those of the projection."""
+    x = 2 * draw(64, 3)
+    first, usual = (ib.Implicit(3, eq=lambda p: p.sum() - 1, ineq=lambda p: p @ p - 4, restarts=r) for r in (None, 0))
+    assert (first.project(x) - usual.project(x)).abs().max() < 1e-9 and "restarts=None" in repr(first)
+    inside = usual.project(x)
+    assert (first.project(inside) - inside).abs().max() < 1e-12
+    assert torch.autograd.gradcheck(first.project, x[:8].clone().requires_grad_())
+    twisted = ib.Implicit(3, eq=ring, restarts=None)
+    s = twisted.solve(x)
+    assert s.ok.all() and twisted.violation(s.point).max() < 1e-12 and s.optimality.max() < 1e-9
+
+
+def test_the_derivative_of_many_constraints_takes_the_active_ones_alone():
+    n, k = 5, 40
+    J, g, x = draw(7, k, n), draw(7, n, seed=1), draw(7, n, n, seed=2)
+    J = J / J.norm(dim=2, keepdim=True)
+    H = torch.eye(n).double() + 0.1 * x @ x.mT
+    active = torch.zeros(7, k, dtype=torch.bool)
+    for row, few in enumerate(([], [3], [0, 39], [1, 2, 3], [7], [5, 6, 7, 8], [])):
+        active[row, few] = True
+    v, m = redundant_kkt(H, J, active, g)
+    assert (H @ v[:, :, None] + J.mT @ m[:, :, None] - g[:, :, None]).abs().max() < 1e-12
+    assert (J @ v[:, :, None])[:, :, 0][active].abs().max() < 1e-12 and (m[~active] == 0).all()
 
 
 def test_float32_functions_are_computed_in_float32():

@@ -354,3 +354,22 @@ def test_wrong_use_is_refused_with_the_fix():
         schemes.OptNet(net, ib.SO(3))
     with pytest.raises(ValueError, match="finite"):
         schemes.Projected(net, box)(torch.full((1, 2), math.nan).double())
+
+
+def test_a_pull_brings_raw_outputs_to_the_set_and_moves_no_output():
+    """The slope of pull |u - P(u)|^2 is 2 pull (u - P(u)), beside that of the objective through the projection."""
+    u = torch.nn.Parameter(torch.tensor([[3.0, 4.0]], dtype=torch.float64))
+
+    class Raw(torch.nn.Module):
+        def forward(self, x):
+            return u
+
+    x, cost = torch.zeros(1, 1, dtype=torch.float64), lambda x, y: y[..., 0]
+    plain, pulled = (schemes.Projected(Raw(), ib.Ball(2), pull) for pull in (0.0, 0.5))
+    (a,) = torch.autograd.grad(plain.loss(x, cost), u)
+    loss = pulled.loss(x, cost)
+    (b,) = torch.autograd.grad(loss, u)
+    assert loss.item() == pytest.approx(0.6 + 0.5 * 16) and torch.equal(plain(x), pulled(x))
+    torch.testing.assert_close(b - a, u.detach() * 0.8)
+    with pytest.raises(ValueError, match="pull >= 0, got -1"):
+        schemes.Projected(Raw(), ib.Ball(2), -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ..train.work import Unit
 from .drawing import draw
 from .jobs import open_job, units
 from .rows import AUTHORS, SCHEMES, TASKS, USUAL, Row, open_task, solved
-from .table import Cell, cells, csv_text, json_text, markdown
+from .table import Cell, beside, cells, csv_text, json_text, markdown
 
 
 def run(args) -> int:
@@ -103,11 +104,22 @@ def publish_table(args, store: Store, found: list[Cell]) -> None:
         publish(store.folder / name, text.encode())
     drawn(found, store.folder / "compare.png")
     for task in dict.fromkeys(c.task for c in found) if args.results else ():
-        mine = [c for c in found if c.task == task]
-        publish(Path(args.results) / f"{task}.json", json_text(mine, about).encode())
-        drawn(mine, Path(args.results) / f"{task}.png")
+        publish_task(task, [c for c in found if c.task == task], about, Path(args.results))
     print(markdown(found))
     print(f"Written to {relative(store.folder.resolve())}: compare.md, .csv, .json and .png; the runs are in runs/.")
+
+
+def publish_task(task: str, mine: list[Cell], about: dict, folder: Path) -> None:
+    """Write the table of one task beside the rows that are stored there; without new numbers only its picture is drawn anew."""
+    file, new = folder / f"{task}.json", any(c.gap_mean is not None for c in mine)
+    if file.exists():
+        try:
+            mine, about = beside(mine, about, json.loads(file.read_text()))
+        except ValueError as error:
+            raise Refused(f"--results {folder}: {error}") from None
+    if new or not file.exists():
+        publish(file, json_text(mine, about).encode())
+    drawn(mine, folder / f"{task}.png")
 
 
 def drawn(found: list[Cell], out: Path) -> None:

@@ -38,7 +38,7 @@ def _panel(axes, mine: list[Cell], task: str) -> None:
     for c in mine:
         kept = max(c.equalities_max or 0.0, c.inequalities_max or 0.0) <= FEASIBLE
         axes.scatter(*_place(c), color=LAND if kept else BAD, marker="o" if kept else "x", s=45, zorder=3)
-    axes.set(xscale="log", yscale="log", title=task, xlabel="CPU time of an instance in a batch of 1,000 (us)")
+    axes.set(xscale="log", yscale="log", title=task, xlabel="CPU time of an instance in a batch (us)")
     axes.set_ylabel("mean gap to the solver (%)", color=GREY)
     axes.margins(x=0.3, y=0.18)
     for axis, values in zip((axes.xaxis, axes.yaxis), zip(*map(_place, mine), strict=True), strict=True):
@@ -52,23 +52,37 @@ def _panel(axes, mine: list[Cell], task: str) -> None:
 
 
 SIDES = [(x, y, side) for y in (-3, 9, -15, 21, -27, 33, -39, 45) for x, side in ((8, "left"), (-8, "right"))]  # in points
+NEXT = 9  # points up to which a name is next to its point and needs no line
+ALONG = [i / 20 for i in range(21)]  # where a line is looked at
 
 
 def _name(axes, mine: list[Cell]) -> None:
-    """A name at the first place beside its point where it covers nothing, with a line if that is not next to it."""
+    """A name at the first place beside its point where neither it nor its line covers anything; a name next to it has no line."""
     figure = axes.figure
     figure.draw_without_rendering()
     frame, points = axes.get_window_extent(), [axes.transData.transform(_place(c)) for c in mine]
-    taken = []
+    taken, lines = [], []
     for c, point in sorted(zip(mine, points, strict=True), key=lambda pair: -pair[1][1]):
         for x, y, side in SIDES:
-            arrow = {"arrowstyle": "-", "color": GREY, "lw": 0.5, "shrinkA": 0, "shrinkB": 4} if abs(y) > 9 else None
-            how = {"textcoords": "offset points", "xytext": (x, y), "ha": side, "fontsize": 8, "color": INK, "arrowprops": arrow}
-            text = axes.annotate(c.title, _place(c), **how)
+            how = {"textcoords": "offset points", "ha": side, "fontsize": 8, "color": INK}
+            text = axes.annotate(c.title, _place(c), xytext=(x, y), **how)
             box = text.get_window_extent().padded(1)
+            begin = box.x0 if side == "left" else box.x1, (box.y0 + box.y1) / 2
+            line = _line(begin, point) if abs(y) > NEXT else []
             hit = any(box.overlaps(other) for other in taken) or any(box.padded(8).contains(*p) for p in points if p is not point)
+            hit = hit or any(other.contains(*q) for other in taken for q in line) or any(box.contains(*q) for q in lines)
             if not hit and frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1:
                 break
             if (x, y, side) != SIDES[-1]:
                 text.remove()
+        if line:
+            arrow = {"arrowstyle": "-", "color": GREY, "lw": 0.5, "shrinkA": 0, "shrinkB": 4}
+            height = (begin[1] - point[1]) * 72 / figure.dpi
+            axes.annotate("", _place(c), xytext=(x, height), textcoords="offset points", arrowprops=arrow)
         taken.append(box)
+        lines += line
+
+
+def _line(begin, end) -> list[tuple[float, float]]:
+    """Points along the line between two of them."""
+    return [(begin[0] + t * (end[0] - begin[0]), begin[1] + t * (end[1] - begin[1])) for t in ALONG]

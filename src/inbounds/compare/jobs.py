@@ -23,7 +23,7 @@ from ..train.work import Job, Unit
 from .rows import AUTHORS, SCHEMES, Row, open_task
 
 CHUNK = 20  # steps of training, or solved problems, between two looks at the clock
-BATCH, RATE = 200, 1e-3  # rows a step, and Adam's rate: the same for every scheme
+BATCH, RATE = 200, 1e-3  # rows a step, unless the task says fewer, and Adam's rate: the same for every scheme
 FEASIBLE = 1e-6  # an output whose violation is larger counts as infeasible
 
 
@@ -34,9 +34,14 @@ def reference_config(task: str, rows: int) -> dict:
 
 def scheme_config(task: str, row: Row, seed: int, steps: int, rows: int) -> dict:
     """A scheme trained for so many steps from a seed, judged beside the optimal points; authors' settings have their own."""
-    knobs = {"steps": steps, "batch": BATCH, "rate": RATE, "rows": rows}
+    known = open_task(task)
+    knobs = {"steps": steps, "batch": known.batch or BATCH, "rate": RATE, "rows": rows}
+    if known.start is not None:
+        knobs["scale"] = known.scale
+    if known.pull and row.name == "projection":
+        knobs["pull"] = known.pull
     if row.how is not None:
-        per_epoch = len(open_task(task).part("train")) // row.how.batch
+        per_epoch = len(known.part("train")) // row.how.batch
         knobs |= {"steps": row.how.epochs * per_epoch, "batch": row.how.batch, "rate": row.how.rate, "constant": True}
     return {
         "kind": "scheme",

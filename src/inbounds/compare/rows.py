@@ -69,7 +69,7 @@ class Near(nn.Module):
 
     start: Tensor
 
-    def __init__(self, start: Tensor, scale: float = 0.02):
+    def __init__(self, start: Tensor, scale: float):
         super().__init__()
         self.scale = scale
         self.register_buffer("start", start, persistent=False)
@@ -80,7 +80,7 @@ class Near(nn.Module):
 
 def begun(net: nn.Module, task: Task, size: int) -> nn.Module:
     """The backbone, with its outputs near the start of the task where it names one."""
-    return net if task.start is None or len(task.start) != size else nn.Sequential(net, Near(task.start))
+    return net if task.start is None or len(task.start) != size else nn.Sequential(net, Near(task.start, task.scale))
 
 
 def kaiming(inputs: int, outputs: int, normalised: bool) -> nn.Module:
@@ -127,7 +127,7 @@ def chosen_by_authors(scheme: Callable[..., Scheme], order: str = "dc3", **knobs
 SCHEMES = {
     row.name: row
     for row in (
-        Row("projection", "projection (ours)", plain(ways.Projected), 4),
+        Row("projection", "projection (ours)", lambda net, task: ways.Projected(net, task.M, task.pull), 4),
         Row("hardnet", "HardNet-Aff", plain(ways.HardNet), form=2),
         Row("rayen", "RAYEN", centered(ways.Rayen)),
         Row("gauge", "gauge map", centered(ways.GaugeMap)),

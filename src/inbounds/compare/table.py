@@ -17,6 +17,7 @@ from .rows import Row
 
 MEANS = ("objective", "gap_mean", "gap_p95", "infeasible")
 WORST = ("equalities_max", "inequalities_max", "float32_equalities_eps", "float32_inequalities_max")
+SAME = 1e-6  # relative, of mean optima of one problem by one solver on two machines
 TIMES = ("cpu_seconds", "inference_seconds")  # every seed does the same work, so the least time is the least disturbed
 
 
@@ -166,11 +167,34 @@ def markdown(found: list[Cell]) -> str:
 
 def quoted(text: str) -> str:
     """The table of a stored file, as a page quotes it: `scripts/quote.py` writes it, and a test compares it."""
-    known: list[dict[str, Any]] = [
-        {k: v for k, v in c.items() if k in Cell.__dataclass_fields__} for c in json.loads(text)["cells"]
-    ]
-    found = [Cell(**{**c, "gap_by_seed": tuple(c.get("gap_by_seed", ()))}) for c in known]
-    return "\n" + markdown(found).split("\n\n", 1)[1]
+    return "\n" + markdown(cells_of(json.loads(text))).split("\n\n", 1)[1]
+
+
+def cells_of(stored: dict) -> list[Cell]:
+    """The cells of a stored file."""
+    known: list[dict[str, Any]] = [{k: v for k, v in c.items() if k in Cell.__dataclass_fields__} for c in stored["cells"]]
+    return [Cell(**{**c, "gap_by_seed": tuple(c.get("gap_by_seed", ()))}) for c in known]
+
+
+ORIGIN = ("command", "commit", "date", "machine")
+
+
+def beside(found: list[Cell], about: dict, stored: dict) -> tuple[list[Cell], dict]:
+    """The cells of one task with those of a stored file that have no new numbers, and where each of the old ones comes from.
+
+    Another store may have trained them. Their optimum must be that of the new ones: otherwise the problem is another one.
+    """
+    new, all_of_mine = {c.scheme for c in found if c.gap_mean is not None}, {c.scheme for c in found}
+    old = [c for c in cells_of(stored) if c.scheme not in (new if c.gap_mean is not None else all_of_mine)]
+    optima = [c.optimum for c in [*found, *old] if c.optimum is not None]
+    if optima and max(optima) - min(optima) > SAME * max(1.0, *map(abs, optima)):
+        raise ValueError(f"The stored rows of {found[0].task} have the mean optima {sorted(set(optima))}. Use another folder.")
+    names = {c.scheme for c in old if c.gap_mean is not None}
+    kept = [{**k, "schemes": [s for s in k["schemes"] if s in names]} for k in stored.get("kept", [])]
+    rest = [c.scheme for c in old if c.scheme in names and not any(c.scheme in k["schemes"] for k in kept)]
+    kept = [k for k in [*kept, {"schemes": rest, **{k: stored[k] for k in ORIGIN if k in stored}}] if k["schemes"]]
+    mine = [c for c in found if c.scheme not in {o.scheme for o in old}]
+    return [*mine, *old], about | ({"kept": kept} if kept else {})
 
 
 def said(c: Cell) -> str:

@@ -21,6 +21,10 @@ from .solvers import Unsolved
 from .task import Task
 
 SPREAD = 0.2  # every load is 80 to 120 % of its nominal value
+MOST = {"case30": (8, 1.03)}  # but for a bus whose lines carry no more: PYPOWER served all 46 loads below 1.04, none of 14 above
+BATCH = {"case30": 20, "case57": 20}  # inputs a step of training: a projection on these networks takes some 10 ms
+SCALE = 0.1  # with 0.02, voltages of 30 buses were still off by 0.07 after 1,200 steps
+PULL = 1.0  # 0 let raw outputs drift to 0.7 from the set in 620 steps, where 11 of 100 projections on 30 buses were flat
 CASES = ("case9", "case14", "case30", "case57")
 
 
@@ -99,10 +103,11 @@ class Network:
 
 @dataclass(frozen=True)
 class Forms:
-    """All constraints of a network but for flows are straight in `Network.forms`: picks @ forms + load @ s + ends."""
+    """All constraints of a network but for flows are one of `Network.forms` up to a sign: sign forms[which] + load s + ends."""
 
     K: Tensor  # (F, n, n)
-    picks: Tensor  # (straight, F)
+    which: Tensor  # (straight,)
+    sign: Tensor  # (straight,)
     load: Tensor  # (straight, loads)
     ends: Tensor  # (straight,)
     first: Tensor  # which forms are multiplied in every flow: |V|^2 and |I|^2
@@ -111,7 +116,7 @@ class Forms:
 
     @staticmethod
     def of(net: Network) -> Forms:
-        """The picks are slopes of functions that are affine in the forms and in the load."""
+        """Signs are slopes of functions that are affine in the forms and in the load."""
         n, K = len(net.G), net.forms()
         at = torch.eye(n, dtype=torch.float64)[net.loaded]
 
@@ -124,9 +129,10 @@ class Forms:
 
         zero = torch.zeros(len(K), dtype=torch.float64), torch.zeros(len(net.loaded), dtype=torch.float64)
         picks, load = torch.func.jacrev(straight, argnums=(0, 1))(*zero)
+        which = picks.abs().argmax(1)
         first = torch.cat([bus for bus, *_ in net.ends]) + 2 * n
         second = 3 * n + torch.arange(len(first))
-        return Forms(K, picks, load, straight(*zero), first, second, net.rate.square().repeat(len(net.ends)))
+        return Forms(K, which, picks.sum(1), load, straight(*zero), first, second, net.rate.square().repeat(len(net.ends)))
 
 
 @dataclass(frozen=True)
@@ -139,14 +145,14 @@ class Flows(Known):
     def derived(self, y: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
         F, n = self.forms, y.shape[1]
         slopes = (y @ F.K.flatten(0, 1).mT).unflatten(1, (len(F.K), n))  # (R, F, n)
-        q = 0.5 * (slopes @ y[:, :, None])[:, :, 0]
-        c = q @ F.picks.mT + self.s.index_select(0, rows) @ F.load.mT + F.ends
+        q = 0.5 * (slopes * y[:, None]).sum(2)
+        c = q[:, F.which] * F.sign + self.s.index_select(0, rows) @ F.load.mT + F.ends
         a, b, da, db = q[:, F.first] / F.top, q[:, F.second], slopes[:, F.first] / F.top[:, None], slopes[:, F.second]
-        J = torch.cat([F.picks @ slopes, b[:, :, None] * da + a[:, :, None] * db], 1)
+        J = torch.cat([slopes[:, F.which] * F.sign[:, None], b[:, :, None] * da + a[:, :, None] * db], 1)
 
         def curvature(l: Tensor) -> Tensor:
-            straight, flow = l.split([len(F.picks), len(F.top)], 1)
-            w = straight @ F.picks
+            straight, flow = l.split([len(F.which), len(F.top)], 1)
+            w = l.new_zeros(len(l), len(F.K)).index_add(1, F.which, straight * F.sign)
             w = w.index_add(1, F.first, flow * b / F.top).index_add(1, F.second, flow * a)
             crossed = da.mT @ (flow[:, :, None] * db)
             return (w @ F.K.flatten(1)).unflatten(1, (n, n)) + crossed + crossed.mT
@@ -163,7 +169,7 @@ class Supplied(Implicit):
     def __init__(self, net: Network):
         self.forms = Forms.of(net)  # before the functions are tried out
         context = len(net.loaded)
-        super().__init__(len(net.nominal), eq=net.balance, ineq=net.limits, context=context, on_fail="best")
+        super().__init__(len(net.nominal), eq=net.balance, ineq=net.limits, context=context, restarts=None, on_fail="best")
 
     def _constraints(self, context: Tensor | None) -> Constraints:
         assert context is not None
@@ -186,15 +192,20 @@ class Serves(nn.Module):
 def power_flow(case: str = "case30", rows: int = 2_000, seed: int = 0) -> Task:
     """min cost of the generators over the voltages that serve the load x within all limits; an IEEE network.
 
-    Every load is 80 to 120 % of its nominal value, independently. The cost is in units of the nominal optimum. Optimal points are
-    by the interior point method of PYPOWER.
+    Every load is 80 to 120 % of its nominal value, independently, but for a bus of `MOST`, so that the network can serve all of
+    them. The cost is in units of the nominal optimum. Optimal points are by the interior point method of PYPOWER.
     """
     if case not in CASES:
         raise ValueError(f"power_flow asked for a case among {', '.join(CASES)}, got {case!r}.")
     data, nominal = _nominal(case)
     net = _network(data, nominal)
     random = generator(seed, stream=20)
-    x = 1 + SPREAD * (2 * torch.rand(rows, len(net.loaded), generator=random, dtype=torch.float64) - 1)
+    most = torch.full((len(net.loaded),), 1 + SPREAD, dtype=torch.float64)
+    if case in MOST:
+        bus, top = MOST[case]
+        most[net.loaded == bus - 1] = top
+    least = 1 - SPREAD
+    x = least + (most - least) * torch.rand(rows, len(net.loaded), generator=random, dtype=torch.float64)
     unit = float(net.cost(torch.ones(len(net.loaded), dtype=torch.float64), net.nominal))
 
     def solve(x: Tensor) -> Tensor:
@@ -205,7 +216,8 @@ def power_flow(case: str = "case30", rows: int = 2_000, seed: int = 0) -> Task:
 
     name = "acopf" + case.removeprefix("case")
     M = Depends(Serves(net))
-    return Task(name, f"AC optimal power flow, {case}", x, M, lambda x, v: net.cost(x, v) / unit, solve, start=net.nominal)
+    title, cost = f"AC optimal power flow, {case}", lambda x, v: net.cost(x, v) / unit
+    return Task(name, title, x, M, cost, solve, start=net.nominal, scale=SCALE, batch=BATCH.get(case), pull=PULL)
 
 
 def _pypower() -> Any:

@@ -17,7 +17,9 @@ class Task:
     """Minimise objective(x, y) over y in M(x), for inputs x (N, d) in float64, the same for everyone who gives the same seed.
 
     M: Depends(module), the set of an input. center(x): a point strictly inside of M(x) but for its equations, None where nobody
-    knows one. solve(x): the optimal point of one input (d,), by a solver. start: where raw outputs begin, if not at 0.
+    knows one. solve(x): the optimal point of one input (d,), by a solver. start: where raw outputs begin, if not at 0, and scale:
+    how far a raw 1 is from there. batch: inputs of a step of training, where the usual number is too dear. pull: of
+    `schemes.Projected`.
     """
 
     name: str
@@ -28,6 +30,9 @@ class Task:
     solve: Callable[[Tensor], Tensor]
     center: Callable[[Tensor], Tensor] | None = None
     start: Tensor | None = None
+    scale: float = 0.02
+    batch: int | None = None
+    pull: float = 0.0
 
     def part(self, split: str) -> Tensor:
         """The inputs of the split train, val or test."""

@@ -30,8 +30,8 @@ class Implicit(SolvedSet):
     Each function takes one point of shape `shape` and returns a number or a vector; it is vmapped inside. context: the shape of
     one context; then write M.project(x, context=c). Gradients reach x, the context and the parameters inside the functions; there
     is no second derivative. `ok` means feasible and stationary; it is the nearest point of all if the set is convex. On other
-    sets more `restarts` find nearer points. `sample` projects noise: it is not uniform. Functions are computed in float64 where
-    they allow it.
+    sets more `restarts` find nearer points, and restarts=None takes the first point that is found, which is faster. `sample`
+    projects noise: it is not uniform. Functions are computed in float64 where they allow it.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Implicit(SolvedSet):
         eq: Function | None = None,
         ineq: Function | None = None,
         context: int | tuple[int, ...] | None = None,
-        restarts: int = 0,
+        restarts: int | None = 0,
         on_fail: str = "raise",
     ):
         super().__init__(on_fail)
@@ -53,8 +53,8 @@ class Implicit(SolvedSet):
                 raise TypeError(
                     f"Implicit asked for {name} as a function of one point, got {type(f).__name__}. Write lambda p: p @ p - 1."
                 )
-        if not isinstance(restarts, int) or restarts < 0:
-            raise ValueError(f"Implicit asked for restarts >= 0, a whole number, got {restarts!r}.")
+        if restarts is not None and (not isinstance(restarts, int) or restarts < 0):
+            raise ValueError(f"Implicit asked for restarts >= 0, a whole number, or None, got {restarts!r}.")
         self.eq, self.ineq, self.restarts = eq, ineq, restarts
         self.both: Callable[..., tuple[Tensor, ...]] | None = None  # eq and ineq in one call, where they share work
         self.batched = False  # whether `both` maps over leading batch dims by itself
@@ -320,7 +320,7 @@ class Implicit(SolvedSet):
         parts = [f"{self.counts[0]} equations"] if self.eq is not None else []
         parts += [f"{self.counts[1]} inequalities"] if self.ineq is not None else []
         parts += [f"context={self.context_shape}"] if self.context_shape is not None else []
-        parts += [f"restarts={self.restarts}"] if self.restarts else []
+        parts += [f"restarts={self.restarts}"] if self.restarts != 0 else []
         return f"{shape}, {', '.join(parts)}"
 
     def __repr__(self) -> str:

