@@ -95,3 +95,6 @@ TOUCH = 1e-9  # of the size: nearer is equal
 JUDGES = 1_000  # held-out samples
 ENOUGH = 4_000  # other samples among which candidates are compared; what wins is fitted to all
 THICK = 1e-7  # a set that is flatter than this is flat
+RARE = 2.0  # what is left out as noise lies beside samples that are less rare than that, in units of a flat rim
+HIDDEN = 4  # degree up to which equations are sought that neighbourhoods do not show
+LEFT = 2_000  # samples that tell how noise is distributed

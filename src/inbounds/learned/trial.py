@@ -32,9 +32,6 @@ from .within import Within
 PROBES = 8_000  # random points that measure volumes
 GRAPHS = ((2, 3), (2, 10), (2, 30), (4, 3), (4, 10))  # degree, and neighbours for every coefficient
 SMOOTHER = (2, 100)  # where there is noise
-LEFT = 2_000  # samples that tell how noise is distributed
-HIDDEN = 4  # degree up to which equations are sought that neighbourhoods do not show
-RARE = 2.0  # what is left out as noise lies beside samples that are less rare than that, in units of a flat rim
 DRAWN = (2, 3)  # dimensions in which hulls and alpha shapes are made
 
 
@@ -105,7 +102,7 @@ class Trial:
         if method in ("auto", "algebraic") and self.n > 1:
             codim, top = self.n - self.dim, highest(self.n, len(self.train))
             if not codim and self.n in DRAWN:  # noise may have hidden a curve or a surface from its neighbourhoods
-                codim, top = 1, min(top, HIDDEN)
+                codim, top = 1, min(top, thresholds.HIDDEN)
             for plan in ladder(self.train, self.data.scale, codim, top):
                 if rules.is_settled(self, plan.degree):
                     break
@@ -158,7 +155,7 @@ class Trial:
         """|P(x) - x|^2 of held-out samples, and of as many others as are looked at: the law of the noise needs many."""
         assert c.rest is not None
         if c.left is None:
-            x = self.data.lift(self.train[: LEFT - len(self.y)])
+            x = self.data.lift(self.train[: thresholds.LEFT - len(self.y)])
             c.left = torch.cat([c.rest, _squares(c.build(self.train).foot(x) - x)])
         return c.left
 
@@ -247,7 +244,7 @@ class Trial:
             c.hole, where = self.emptiest(c.covered)
             if c.plan is not None and c.plan.share < 1:
                 inside = M.leaves(self.data.lift(self.seen))
-                if not inside.all() and float(rarity(self.seen, inside).max()) > RARE:
+                if not inside.all() and float(rarity(self.seen, inside).max()) > thresholds.RARE:
                     raise ValueError("where it leaves samples out, others are rare as well: they are no noise")
             if isinstance(M, Algebraic) and len(M.F):
                 c.deep = float(M.level(where)) <= float(M.level(self.y).quantile(LEAST_SHARE))
