@@ -18,6 +18,7 @@ from .polynomials import Monomials, monomials_of
 
 CENTRES = 20_000  # patches that fit() keeps, at most
 ENOUGH = 4_000  # patches that are enough where each of them covers many others
+WORK = 600 * ENOUGH  # neighbours of all patches: where each has more than 600, fewer patches are enough
 BLOCK = 2**19  # coefficients, or coordinates of neighbours, held at once: bounds the memory
 WIDE = 1.5  # |s| where a patch ends, in units of its radius
 NEWTON = 12  # steps at most
@@ -70,7 +71,7 @@ class Local(LearnedSet):
         N, d = samples.shape
         _check(N, d, dim, neighbours, degree)
         samples = samples.double()
-        n = min(N, CENTRES, max(ENOUGH, 4 * (dim + 2) * N // neighbours))
+        n = min(N, CENTRES, max(min(ENOUGH, WORK // neighbours), 4 * (dim + 2) * N // neighbours))
         centres = samples[torch.arange(n, device=samples.device) * N // n]
         near = nearest_samples(samples, centres, neighbours)
         rows = max(1, BLOCK // (neighbours * max(d, Monomials.count(dim, degree))))

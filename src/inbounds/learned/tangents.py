@@ -10,7 +10,7 @@ from torch import Tensor
 from .graphs import least_squares, nearest_samples
 from .polynomials import Monomials, monomials_of
 
-MOST = 20_000  # samples that are looked at
+MOST = 8_192  # samples that are looked at: a quarter of them is the largest neighbourhood
 
 
 class Tangent(NamedTuple):
