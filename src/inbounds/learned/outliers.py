@@ -49,14 +49,15 @@ def drop_outliers(data: Samples, top: int, dim: int, generator: torch.Generator)
         lost = int((~keep).sum())
         if not lost or (dim < n and why == REFUSED and alike(data.w, keep, dim)):
             continue
-        if why == ALONE and float(rarity(data.w, keep).median()) > 1:  # the set may go on there
+        rare = why == ALONE and float(rarity(data.w, keep).median()) > 1  # the set may go on there
+        if why == ALONE and dim < n and (rare or crowded(data.w[~keep], data.w[keep])):
+            continue  # noise hides the surface, and these are its tails
+        if rare:
             data.doubts.append(
                 f"{lost} of {len(keep)} samples are isolated, but where they are others are rare as well: they were kept. If "
                 f"they are outliers, leave them out; else give more samples of that part of the set."
             )
             continue
-        if why == ALONE and dim < n and crowded(data.w[~keep], data.w[keep]):
-            continue  # noise hides the surface, and these are its tails
         if crowded(data.w[~keep], data.w[keep]) or (dim < n and hangs_together(data.w[~keep], dim)):
             data.doubts.append(
                 f"{lost} of {len(keep)} samples do not satisfy what the others do, but hang together: they were kept. The set "
