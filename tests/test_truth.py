@@ -16,7 +16,7 @@ from inbounds.learned.heat import Heat
 from inbounds.learned.honesty import rank
 from inbounds.learned.hull import Hull
 from inbounds.learned.local import Local
-from inbounds.learned.outliers import crowded, not_isolated
+from inbounds.learned.outliers import alike, crowded, not_isolated
 from inbounds.learned.pieces import pieces
 from inbounds.learned.plans import STORED, Plan, build
 from inbounds.learned.rules import is_hole, thins_out
@@ -127,6 +127,59 @@ def test_a_tip_is_no_outlier():
     assert not_isolated(torch.cat([x, stray])).tolist() == [True] * 1600 + [False]
 
 
+def disk(n, seed=0):
+    u = 2 * uniform(2 * n, 2, seed=seed) - 1
+    return u[u.norm(dim=1) < 1][:n]
+
+
+def rarely_right(n, seed=0):
+    """n samples of a disk, e^4 times as dense at its left end as at its right one."""
+    x = disk(6 * n, seed)
+    rank = x[:, 0].argsort().argsort() / len(x)
+    return x[torch.multinomial((-4 * rank).exp(), n, generator=G().manual_seed(seed))]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_isolated_samples_stay_where_others_are_rare(seed):
+    M, _ = fitted(rarely_right(200, seed))
+    assert not M.info["dropped"]
+    assert float(M.distance(normalize(normal(200, 2, seed=9), dim=1) * 0.9).max()) < 0.2
+
+
+def test_what_is_left_out_as_noise_does_not_lie_where_samples_are_rare():
+    """Around the densest 97 % of the samples an ellipse leaves out the right end of the disk."""
+    M, said = fitted(rarely_right(2000))
+    y = disk(1000, seed=4)
+    assert said or float((M.project(y) - y).square().sum(1).mean()) < 1e-5
+
+
+def bumpy(n, seed=0):
+    """A sphere with waves of two lengths: no polynomial of moderate degree vanishes on it."""
+    p = normalize(normal(n, 3, seed=seed), dim=1)
+    return p * (1 + 0.1 * (4 * p[:, :1]).sin() + 0.1 * (3 * p[:, 1:2]).cos() * p[:, 2:])
+
+
+def test_equations_that_refuse_samples_among_their_neighbours_are_not_believed():
+    """Of a cap that is left out as what a polynomial does not reach, and of as many points anywhere."""
+    x = bumpy(1500)
+    cap = x[:, 2] > x[:, 2].quantile(0.96)
+    assert alike(x, ~cap, 2)
+    stray = disturbed(x, 0.04)
+    assert not alike(stray, torch.arange(1500) >= 60, 2)
+
+
+def test_an_outlier_among_thirty_samples_costs_no_equation():
+    x = torch.cat([circle(30, seed=1), circle(30, seed=2)], 1)
+    x[0] = torch.tensor([0.3, -0.2, 0.7, 0.1])
+    M, _ = fitted(x)
+    assert M.info["dimension"] == 2 and M.info["dropped"] == [0]
+
+
+def test_thirty_noisy_samples_are_few():
+    M, said = fitted(circle(30) + 0.03 * normal(30, 2, seed=1))
+    assert M.info["dimension"] != 1 or "too few" in said
+
+
 def test_outliers_of_a_region_are_found_for_the_most_part():
     """Half of those that lie far outside: near an edge, where samples thin out anyway, they cannot all be told."""
     x = disturbed(ell(1000), 0.05)
@@ -135,6 +188,34 @@ def test_outliers_of_a_region_are_found_for_the_most_part():
     unseen = set(outside) - set(M.info["dropped"]) - set(M.info["spared"])
     assert len(outside) > 5 and len(unseen) <= 0.5 * len(outside)
     assert len([k for k in M.info["dropped"] if k >= 50]) <= 0.01 * 1000
+
+
+# --- 3: many samples, of which a part chooses -------------------------------------------------------------------
+@pytest.mark.parametrize("sigma", [0.003, 0.03])
+def test_many_noisy_samples_are_no_band(sigma):
+    """Dense samples are near to whatever follows them through their noise: the risk decides, and not nearness."""
+    M, said = fitted(circle(8000) + sigma * normal(8000, 2, seed=1))
+    x = circle(200, seed=2)
+    assert M.info["dimension"] == 1 and not said
+    assert float((M.project(1.1 * x) - x).norm(dim=1).mean()) < 0.3 * sigma
+
+
+@pytest.mark.nightly
+def test_noise_of_a_large_sample_is_said_where_a_disk_ends():
+    M, said = fitted(disk(20_000) + 0.003 * normal(20_000, 2, seed=1))
+    outside = 1.2 * normalize(normal(500, 2, seed=2), dim=1)
+    assert "thin out towards the rim" in said or float((M.project(outside).norm(dim=1) - 1).abs().max()) < 0.003
+
+
+def test_beyond_the_reach_the_nearer_of_two_ways_is_taken():
+    """A long curve by 30 of its points: beside the middle of the long axis both sides are as near but for a little."""
+    t = 2 * math.pi * torch.arange(30, dtype=torch.float64) / 30 + 0.05
+    curve = lambda t: torch.stack([2 * t.cos(), 0.6 * t.sin(), 0.3 * (2 * t).cos()], 1)  # noqa: E731
+    M, _ = fitted(curve(t), "algebraic")
+    y = curve(2 * math.pi * uniform(2000)) + 0.5 * normal(2000, 3, seed=3)
+    best = torch.cdist(y, curve(2 * math.pi * torch.arange(20_000, dtype=torch.float64) / 20_000)).amin(1)
+    lost = (M.project(y) - y).norm(dim=1) > best + 1e-3
+    assert not bool((lost & M.converged(y)).any())
 
 
 # --- 3: noise ----------------------------------------------------------------------------------------------------
