@@ -7,7 +7,6 @@ formula or dense search. Methods: algebraic, local, heat. Errors below 1e-20 cou
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import inbounds as ib
+from inbounds.records import head
 
 SAMPLES, POINTS, SIGMA, FLOOR = 2_000, 400, 0.1, 1e-20
 NOISES = (0.0, 0.001, 0.01)
@@ -264,9 +264,7 @@ def main() -> None:
     good = sum(r["ratio"] <= 3 for r in rows)
     print(f"within 3x of the best method by hindsight: {good} of {len(rows)} ({good / len(rows):.0%})")
     about = {
-        "command": "python benchmarks/auto.py",
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}",
+        **head("python benchmarks/auto.py"),
         "within_3x": good,
         "rows": rows,
     }

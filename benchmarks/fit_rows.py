@@ -8,10 +8,8 @@ Writes results/fit_rows.json.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
-import os
 import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +22,7 @@ import inbounds as ib
 from inbounds import data
 from inbounds.paper.names import named
 from inbounds.paper.rows import ROWS as TABLE
+from inbounds.records import head
 from inbounds.train import Member, Protocol, StackTraining, mse
 
 SEEDS, DEPTHS = 5, (4, 8)
@@ -112,9 +111,7 @@ def main() -> None:
                     flush=True,
                 )
     about = {
-        "command": "python benchmarks/fit_rows.py",
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}",
+        **head("python benchmarks/fit_rows.py"),
         "datasets": found,
     }
     Path(args.out).write_text(json.dumps(about, indent=1) + "\n")

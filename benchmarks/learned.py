@@ -7,10 +7,8 @@ of the corrupted point: mean squared error per coordinate, mean violation of the
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import math
-import os
 import resource
 import time
 from collections.abc import Callable
@@ -23,6 +21,7 @@ from torch.nn import functional as F
 
 import inbounds as ib
 from inbounds.learned import Local
+from inbounds.records import head
 
 SAMPLES, POINTS, SIGMAS, SEEDS = 4_000, 1_000, (0.01, 0.1, 0.3), (401, 402, 403)
 
@@ -190,9 +189,7 @@ def main() -> None:
             off = f"derivative {r['jacobian']:.1e}, own {r['own_jacobian']:.1e}"
             print(f"{c.name:22} {errors}  {off}  {r['seconds']:5.1f} s  {verdict}", flush=True)
     about = {
-        "command": "python benchmarks/learned.py",
-        "date": datetime.date.today().isoformat(),
-        "machine": f"{os.cpu_count()} cores, torch {torch.__version__.split('+')[0]}",
+        **head("python benchmarks/learned.py"),
         "sigmas": SIGMAS,
         "rows": rows,
         "speed": fast,
