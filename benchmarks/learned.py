@@ -153,7 +153,7 @@ def local_speed() -> dict:
         y = y + 0.1 * torch.randn(y.shape, generator=g, dtype=torch.float64)
         M.project(y[:100])
         found[name] = round(timed(lambda M=M, y=y: M.project(y), clock=time.process_time), 2)
-    return {"command": "python benchmarks/learned.py --local", "date": datetime.date.today().isoformat(), "seconds": found}
+    return {**head("python benchmarks/learned.py --local"), "seconds": found}
 
 
 def timed(work: Callable[[], object], times: int = 3, clock: Callable[[], float] = time.perf_counter) -> float:
