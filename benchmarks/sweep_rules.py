@@ -1,7 +1,7 @@
 """What breaks when a threshold of `ib.fit` is halved or doubled.
 
-Every number of `learned/thresholds.py` is multiplied by 1/2 and by 2, one at a time, and ten cells of `truth.py` are judged again
-(cheap ones, since there are many runs). Stored are the cells whose verdict, warning or ratio to the best of the simple ways
+Every number of `learned/thresholds.py` is multiplied by 1/2 and by 2, one at a time, and eleven cells of `truth.py` are judged
+again (cheap ones, since there are many runs). Stored are the cells whose verdict, warning or ratio to the best of the simple ways
 changed. Writes results/rules.json after every run; the same command goes on where it was stopped.
 """
 
@@ -17,14 +17,14 @@ from pathlib import Path
 
 from truth import Cell, fingerprint, judge, sets, verdict
 
-from inbounds.learned import thresholds
+from inbounds.learned import pieces, thresholds
 from inbounds.records import machine
 
 FACTORS = (0.5, 2.0)
 SAME = 1e-12  # ratios below it are equal
 NAMES = (
     "SHORT TIE GAIN NOISY LOUD SHELL SPARSE OFF ISOLATED ROUGH TOGETHER CROWDING CROWDED LEVEL QUARTER BEYOND SEEN SLACK SIGMAS "
-    "ABOVE_NOISE FEW_DROPPED MOST_DROPPED FEWEST_EACH"
+    "ABOVE_NOISE FEW_DROPPED MOST_DROPPED FEWEST_EACH MOST_SIGMA TAIL RIM CLOUD ALIKE RARE MIDDLE MIXED SMALLEST"
 ).split()
 CELLS = [
     Cell("L-shape", "clean", 500, 0),
@@ -34,6 +34,7 @@ CELLS = [
     Cell("triangle", "outliers", 1_000, 0),
     Cell("trefoil", "outliers", 1_000, 0),
     Cell("two circles", "uneven", 1_000, 0),
+    Cell("disk", "uneven", 1_000, 0),
     Cell("essential", "clean", 300, 0),
     Cell("half-sphere", "noise 0.03", 500, 0),
     Cell("planar poses", "clean", 200, 0),
@@ -46,7 +47,7 @@ def changed(name: str, factor: float) -> list[dict]:
 
     def work() -> None:
         if name:
-            value = getattr(thresholds, name)
+            value = getattr(pieces if hasattr(pieces, name) else thresholds, name)
             if name == "SLACK":  # what counts is by how much it exceeds 1
                 new = 1 + factor * (thresholds.SLACK - 1)
             else:

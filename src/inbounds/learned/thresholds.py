@@ -50,10 +50,15 @@ RIM: probability with which chance leaves a sample at a rim so much room, below 
   Halved, strays near the region stay; doubled, more of the rim is lost.
 CLOUD: distance of neighbours, of that around a stray, from which samples near it are strays as well. Halved, the region's rim
   goes with them; doubled, strays that hide each other stay.
+MOST_SIGMA: largest displacement, of the size. Halved, noise of 0.1 is taken for thickness; doubled, the nearest point is another.
+RARE: how much farther apart than at a flat rim samples lie where none is left out as noise. Halved, noise is kept; doubled, rare
+  parts of a region are lost.
+MIDDLE, MIXED, SMALLEST (pieces.py): what two kinds of samples may have in common, and the share of the smaller one. Halved,
+  pieces are missed; doubled, noise makes pieces, and small pieces are missed.
 
 The numbers are not derived. SIGMAS, SLACK, GAIN, SHELL and SPARSE were tuned on the sets of benchmarks/auto.py and the tests; the
 others were set by reasoning and a few trials. What is said of halving and doubling is what is expected;
-`benchmarks/sweep_rules.py` measures it on ten cells (results/rules.json holds the changes that have been run).
+`benchmarks/sweep_rules.py` measures it on eleven cells (results/rules.json holds the changes that have been run).
 """
 
 from __future__ import annotations
