@@ -20,6 +20,7 @@ STARTS = 3_000  # samples kept to start Newton's method
 MOST = 400  # monomials
 MANY = 200  # equations of one degree
 SOON = 150  # monomials of the degree that is looked at for more equations when there are enough
+FINE = 1e-4  # tau of samples without noise: where there is no exact equation yet, higher degrees come nearer
 LIKE_ZERO = 1e-8  # tau
 LEAST_SHARE = 0.97  # of the samples that an inequality holds on
 STORED = 2e7  # numbers that the combinations near all starting samples may take
@@ -129,7 +130,7 @@ def ladder(w: Tensor, scale: Tensor, codim: int, top: int) -> list[Plan]:
         r, gap = gaps[0] if gaps else (0, 0.0)
         own = codimension(_joint(found, s, r), w, s.tau[:r]) if r else 0
         plans += _at(s, codim, own, gap, r, known)
-        if gap < 10:
+        if gap < 10 or (gap < EXACT and float(s.tau[r - 1]) < FINE):  # the latter is neither noise nor exact
             continue
         known, found = (*known, (degree, r)), (*found, s.take(r))
         if own >= codim:

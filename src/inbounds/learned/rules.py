@@ -17,6 +17,7 @@ from .thresholds import (
     LOUD,
     LOW,
     MOST_SIGMA,
+    NEARER,
     NOISY,
     ROUND,
     SHELL,
@@ -192,20 +193,25 @@ def is_exact(trial: Trial, c: Candidate) -> bool:
 
 
 def is_perfect(trial: Trial, c: Candidate) -> bool:
-    """Exact, and of no more dimensions than the samples look like."""
-    return c.rest is not None and is_exact(trial, c) and c.score()[0] <= 1.15 * max(trial.dim, 1)
+    """Exact to the last digits, and of no more dimensions than the samples look like."""
+    if c.rest is None or c.region or c.score()[0] > 1.15 * max(trial.dim, 1):
+        return False
+    return float(c.rest.median()) <= (TOUCH * trial.data.fine * trial.data.unit) ** 2
 
 
 def is_settled(trial: Trial, degree: int) -> bool:
     """Whether equations of this degree are not worth the time: those of the last one were no better at either sigma than those of
-    lower ones, of which one is as thin as the samples are, and leaves no more of them than neighbours leave of each other."""
+    lower ones, of which one is as thin as the samples are, and leaves no more of them than neighbours leave of each other; and
+    those of the last two are no nearer to the samples than lower ones: of clean samples every degree leaves less."""
     known = [(c.plan.degree, c) for c in trial.candidates if c.plan is not None and c.rest is not None]
     lower, last = [c for d, c in known if d < degree - 1], [c for d, c in known if d == degree - 1]
     local = ALIKE * trial.tangent.noise * trial.data.unit
     if not last or not any(trial.thickness(c) <= trial.dim + GAIN / 2 and c.noise(trial) <= local for c in lower):
         return False
     best = [min(c.score()[k] for c in lower) for k in range(len(SIGMAS))]
-    return all(c.score()[k] * SLACK > best[k] for c in last for k in range(len(SIGMAS)))
+    old, new = ([c.noise(trial) for d, c in known if (d < degree - 2) == early] for early in (True, False))
+    nearer = bool(old) and min(new) < NEARER * min(old)
+    return not nearer and all(c.score()[k] * SLACK > best[k] for c in last for k in range(len(SIGMAS)))
 
 
 def is_beaten(trial: Trial) -> bool:
