@@ -1,8 +1,8 @@
 """Write the stored figures into the pages that quote them: after `make bench`, `make bench-training` or `make paper`.
 
 Which rows a page shows is decided on the page: this script keeps its rows and replaces their numbers. It writes the tables of
-README.md, docs/performance.md, docs/paper.md and docs/compare.md; sentences that quote a figure are written by hand, and most are
-compared with the stored ones by tests/test_readme.py.
+README.md, docs/performance.md, docs/paper.md, docs/learned.md and docs/compare.md; sentences that quote a figure are written by
+hand, and most are compared with the stored ones by tests/test_readme.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benchmarks")]
 
+import auto  # noqa: E402
+import regions  # noqa: E402
 from test_readme import CASES, NO_PEERS, VIOLATIONS, few, stored  # noqa: E402
 
 from inbounds.compare.table import quoted  # noqa: E402
@@ -124,6 +126,12 @@ def figures(v: float | None) -> str:
     return f"{v:.1e}".replace("e-0", "e-") if v < 0.1 else f"{float(f'{v:.3g}'):g}"
 
 
+def learned_tables() -> dict[str, str]:
+    """The tables of docs/learned.md by their marks."""
+    rows = {name: json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"] for name in ("auto", "regions")}
+    return {"auto": auto.markdown(rows["auto"]), "regions": regions.table(rows["regions"]) + "\n"}
+
+
 def main() -> None:
     readme, performance, paper = (ROOT / name for name in ("README.md", "docs/performance.md", "docs/paper.md"))
     readme.write_text(between(readme.read_text(), "peers", lambda t: rewritten(t, against_best)))
@@ -133,6 +141,11 @@ def main() -> None:
     performance.write_text(text)
     text = between(paper.read_text(), "table", lambda _: f"\n{paper_table().strip()}\n")
     paper.write_text(between(text, "cells", lambda _: f"\n{finished_cells()}\n"))
+    page = ROOT / "docs" / "learned.md"
+    text = page.read_text()
+    for mark, made in learned_tables().items():
+        text = between(text, mark, lambda _, t=made: f"\n{t}")
+    page.write_text(text)
     page = ROOT / "docs" / "compare.md"
     text = page.read_text()
     for name in re.findall(r"<!-- compare (\S+) -->", text):

@@ -1,6 +1,8 @@
 """The pages: every Python snippet runs, in order, in the scope of its page; every link leads to a file; the site lists all."""
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,15 @@ def test_the_measurements_of_the_choosing_page_are_the_stored_ones():
         cells = {c["row"]: c for c in json.loads((ROOT / "results" / "table" / f"{name}.json").read_text())["cells"]}
         told = [f"{c['mse']:.1e}, {c['seconds']:.0f} s" if (c := cells.get(row)) else "undefined" for row in rows]
         assert f"| {title} | {cells['proj-faa']['steps']:,} | {' | '.join(told)} |" in page
+
+
+def test_the_page_of_learned_sets_quotes_the_tables_that_are_stored(monkeypatch):
+    """`scripts/quote.py` writes them."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import auto
+    import regions
+
+    page = (ROOT / "docs" / "learned.md").read_text()
+    for name, made in (("auto", auto.markdown), ("regions", regions.table)):
+        rows = json.loads((ROOT / "results" / f"{name}.json").read_text())["rows"]
+        assert len(rows) > 30 and made(rows).strip() in page
