@@ -52,8 +52,9 @@ def changed(name: str, factor: float) -> list[dict]:
                 new = 1 + factor * (thresholds.SLACK - 1)
             else:
                 new = tuple(factor * v for v in value) if isinstance(value, tuple) else type(value)(factor * value)
-            for module in [m for key, m in sys.modules.items() if key.startswith("inbounds.learned") and hasattr(m, name)]:
-                setattr(module, name, new)
+            for key, module in list(sys.modules.items()):
+                if key.startswith("inbounds.learned") and getattr(module, name, None) is value:
+                    setattr(module, name, new)
         there.send([row | {"verdict": verdict(row)} for row in map(judge, CELLS)])
 
     process = mp.get_context("fork").Process(target=work)

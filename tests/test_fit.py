@@ -438,3 +438,41 @@ def test_learn_says_what_is_wrong(tmp_path, capsys):
     assert run(("project", tmp_path / "few.npy", tmp_path / "few.npy", "-o", tmp_path / "y.npy")) == 2
     assert "M.save(path)" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["few.npy"]
+
+
+# --- found by reading --------------------------------------------------------------------------------------------
+def test_what_fits_badly_is_better_than_an_error():
+    """20 normal samples in 10 dimensions: no region can be made, the mean under a heat kernel can."""
+    x = torch.randn(20, 10, generator=G().manual_seed(0), dtype=torch.float64)
+    with pytest.warns(ib.FitWarning):
+        assert torch.isfinite(ib.fit(x).project(x)).all()
+    with pytest.raises(ValueError, match="nothing fits these 20"):
+        ib.fit(x, "algebraic")
+
+
+def test_contains_of_local_may_be_asked_under_vmap_first():
+    M = ib.fit(ib.Sphere(3).sample(300, generator=G().manual_seed(0), dtype=torch.float64), "local")
+    x = ib.Sphere(3).sample(4, generator=G().manual_seed(1), dtype=torch.float64)
+    assert torch.func.vmap(M.contains)(torch.cat([M.project(x), 2 * x])).tolist() == [True] * 4 + [False] * 4
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e-200])
+def test_a_scale_whose_squares_overflow_is_refused(scale):
+    with pytest.raises(ValueError, match="Divide them by it"):
+        ib.fit(scale * ib.Sphere(3).sample(100, generator=G().manual_seed(0), dtype=torch.float64))
+
+
+def test_far_from_the_origin_samples_of_a_fitted_set_are_different_points():
+    M = ib.fit(1e8 + ib.Sphere(2).sample(300, generator=G().manual_seed(0), dtype=torch.float64), "algebraic")
+    assert len(M.sample(500, generator=G().manual_seed(1), dtype=torch.float64).unique(dim=0)) == 500
+
+
+@pytest.mark.parametrize("inner", [0.0, 0.5])
+def test_solid_balls_and_shells_of_five_dimensions_are_no_spheres(inner):
+    """Most of them is near the outer rim, on one side of any sphere through the samples."""
+    u = F.normalize(torch.randn(1000, 5, generator=G().manual_seed(0), dtype=torch.float64), dim=1)
+    r = inner**5 + (1 - inner**5) * torch.rand(1000, 1, generator=G().manual_seed(1), dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ib.FitWarning)
+        M = ib.fit(u * r**0.2)
+    assert M.info["dimension"] == 5

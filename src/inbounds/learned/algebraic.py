@@ -84,7 +84,9 @@ class Algebraic(LearnedSet):
     def foot(self, z, eps=EPS):
         w = self._lower(z)
         w = pulled_in(w, FAR)  # in sizes of the set: beyond, monomials overflow
-        if self._quadric is not None:
+        if not self.codim and not len(self.f):
+            y = w
+        elif self._quadric is not None:
             y = self._quadric.project(w)
         else:
             refuse_onnx("algebraic")
@@ -172,6 +174,10 @@ class Algebraic(LearnedSet):
     def settled(self, w: Tensor) -> Tensor:
         """The starting samples w, moved on to the equations."""
         return self._newton.settled(w)
+
+    def side(self, z: Tensor) -> Tensor:
+        """(rows,): the sign of the first equation."""
+        return self.p.values(self._lower(z))[:, 0].sign()
 
     def level(self, z: Tensor) -> Tensor:
         """(rows,): |f|^2, which is 1 at most where the inequality holds."""

@@ -98,6 +98,7 @@ class LearnedSet(ConstraintSet):
         """(n, d): known points, moved by their own spacing and projected: dense on the set, not uniform."""
         known = self.known()
         few = known[torch.randperm(len(known), generator=generator)[:500]]
+        few = few - few.mean(0)  # far from the origin, distances would cancel
         apart = torch.cdist(few, few).fill_diagonal_(math.inf).amin(1).median()
         z = known[torch.randint(len(known), (n,), generator=generator)]
         z = z + apart / math.sqrt(z.shape[1]) * torch.randn(z.shape, generator=generator, dtype=z.dtype)

@@ -42,6 +42,7 @@ def describe(M: LearnedSet, data: Samples, trial: Trial | None, cloud: Cloud) ->
         "affine": affine(data),
         "equations": equations(M) if isinstance(M, Algebraic) else [],
         "inequality": inequality(M) if isinstance(M, Algebraic) else "",
+        "thickness": M.thickness,
         "candidates": [c.line(c is chosen) for c in trial.candidates] if trial else [],
     }
     convex = M.reach == math.inf or (isinstance(M, Algebraic) and not M.codim and M.inside_degree <= 1)

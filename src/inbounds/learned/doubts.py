@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from ..kernels.vectors import norm
 from . import rules, thresholds
 from .algebraic import Algebraic
 from .base import LearnedSet
@@ -16,10 +17,8 @@ from .trial import Trial
 from .within import Within
 
 CROWDS = 2_000  # samples whose neighbours tell the dimension
-RIM, FEW = (
-    50,
-    10,
-)  # samples, and random points, that the rim of a region should hold: a third of 50 hardly ever is there by chance
+RIM_SAMPLES = 50  # that the rim of a region should hold: a third of them hardly ever is there by chance
+RIM_PROBES = 10  # random points in the rim, at least
 EDGE = 0.3  # of the distance of neighbours: their mean is farther away only at an edge
 
 
@@ -193,9 +192,9 @@ def blurred(M: LearnedSet, data: Samples, trial: Trial) -> str:
     if isinstance(M, Within) and isinstance(M.part, Polyhedral):
         inside = trial.inner[~M.part.outside(trial.inner)]
         rim, level = thresholds.SHELL, -M.part.depth(torch.cat([inside, data.w[:CROWDS]]))
-    elif isinstance(M, Algebraic) and not M.codim and M.inside_degree and len(data.w) > 2 * RIM:
+    elif isinstance(M, Algebraic) and not M.codim and M.inside_degree and len(data.w) > 2 * RIM_SAMPLES:
         inside = trial.probes[M.leaves(trial.probes)]
-        rim = max(RIM / len(data.w), FEW / max(len(inside), FEW))
+        rim = max(RIM_SAMPLES / len(data.w), RIM_PROBES / max(len(inside), RIM_PROBES))
         level = M.level(torch.cat([inside, data.lift(data.w)]))
     else:
         return ""
@@ -242,7 +241,7 @@ def hole(M: LearnedSet, data: Samples, trial: Trial) -> str:
     held, where = trial.emptiest(M.leaves(trial.probes))
     if trial.n > thresholds.LOW or len(data.w) < 4 * LOCAL or not rules.is_hole(held, len(trial.seen)):
         return ""
-    radius = float(torch.cdist(where, data.lift(data.w)).min())
+    radius = float(norm(data.lift(data.w) - where).min())
     return (
         f"The region holds an empty ball of radius {radius:.2g} around ({', '.join(f'{v:.3g}' for v in where[0].tolist())}), "
         f"where chance alone would leave samples: the true set may have a hole or a bay there that was not found. Give more "

@@ -66,7 +66,8 @@ class Local(LearnedSet):
     def fit(cls, samples: Tensor, shape: tuple[int, ...], dim: int, neighbours: int, degree: int) -> Local:
         """Fit a graph of the given degree to the `neighbours` samples nearest to each of some samples, evenly picked.
 
-        Of 4,000 samples, or of so many (20,000 at most) that a patch covers four times as many centres as a simplex has corners.
+        Of 4,000 samples, fewer where each patch has more than 600 neighbours, or of so many (20,000 at most) that a patch covers
+        4 (dim + 2) centres.
         """
         N, d = samples.shape
         _check(N, d, dim, neighbours, degree)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..extras import needed_for
+from .algebraic import Algebraic
 from .thresholds import (
     ABOVE_NOISE,
     ALIKE,
@@ -22,6 +23,7 @@ from .thresholds import (
     ROUND,
     SHELL,
     SIGMAS,
+    SKEWED,
     SLACK,
     SPARSE,
     SPREAD,
@@ -58,8 +60,9 @@ def beats_region(trial: Trial, curve: Candidate, region: Candidate) -> bool:
         return True
     small = curve.noise(trial) <= NOISY * trial.data.unit / math.sqrt(trial.n)
     alike = curve.dim == trial.dim or trial.dim == trial.n
-    normal = small and alike and is_lean(trial, curve) and thins_out(trial.left(curve), trial.n - curve.dim)
-    return normal and is_likelier(trial, curve, region)
+    if not (small and alike and is_lean(trial, curve)) or is_lopsided(trial, curve):
+        return False
+    return thins_out(trial.left(curve), trial.n - curve.dim) and is_likelier(trial, curve, region)
 
 
 def is_likelier(trial: Trial, curve: Candidate, region: Candidate, errors: float = 0.0) -> bool:
@@ -73,7 +76,7 @@ def is_likelier(trial: Trial, curve: Candidate, region: Candidate, errors: float
         return True
     assert curve.rest is not None and region.covered is not None
     v = 2 * float(curve.rest.mean()) / (trial.n - curve.dim)
-    near = -curve.rest / v - (-trial.around(curve) / v).exp().mean().log()
+    near = -curve.rest / v - (-trial.around(curve) / v).exp().mean().clamp(min=1e-300).log()
     out, count = region.missed_samples(trial)[: len(trial.y)], len(trial.y)
     missed, size = (float(out.sum()) + 0.5) / (count + 1), (float(region.covered.sum()) + 0.5) / (len(region.covered) + 1)
     gain = near - torch.where(out > 0, math.log(missed / (1 - size)), math.log((1 - missed) / size))
@@ -100,6 +103,20 @@ def chi_squared(share: float, dim: int) -> float:
     with needed_for("Fitting a set to samples"):
         from scipy.special import gammaincinv
     return 2 * float(gammaincinv(dim / 2, share))
+
+
+def is_lopsided(trial: Trial, c: Candidate) -> bool:
+    """Whether samples in more than three dimensions lie unevenly on both sides of the zeros of one polynomial, as those of a
+    solid ball or shell do, most of which is near its outer rim. Noise has no skewness; that of the distance from the middle of a
+    ball is -1.1 in four dimensions, and tends to -2."""
+    if trial.n <= LOW or c.plan is None or len(c.plan.steps) != 1 or c.plan.steps[0][1] != 1:
+        return False
+    assert c.rest is not None
+    M = c.build(trial.train)
+    assert isinstance(M, Algebraic)
+    off = c.rest.sqrt() * M.side(trial.y)
+    off = off - off.mean()
+    return abs(float(off.pow(3).mean())) > SKEWED * float(off.square().mean()) ** 1.5
 
 
 def is_lean(trial: Trial, c: Candidate) -> bool:
@@ -231,7 +248,8 @@ def is_thin(trial: Trial) -> bool:
     the samples that no region need be tried."""
     n, sound = trial.n, [c for c in trial.sound(region=False) if c.method != "heat"]
     thin = [c for c in sound if trial.thickness(c) < max(0.9 * n, n - 0.5) and is_lean(trial, c)]
-    return bool(thin) and (n > LOW or is_quiet(trial, thinnest(trial, thin)))
+    best = thinnest(trial, thin) if thin else None
+    return best is not None and (is_quiet(trial, best) or (n > LOW and not is_lopsided(trial, best)))
 
 
 def depth(trial: Trial, c: Candidate) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..extras import needed_for
 
+LONGEST = 1e150  # beyond, squares of lengths overflow
 FEWEST = 20  # set by reasoning: fewer cannot tell a curved set from noise
 REPEATED = 3  # so many rows for every different one: more of them would not help
 MOST_STRAYS = 0.1  # share of the samples that may lie off the affine hull of the rest
@@ -137,7 +138,14 @@ def checked(samples) -> Tensor:
             f"fit asked for finite samples, but {int(bad.sum())} of {len(x)} rows hold NaN or inf, the first is row "
             f"{int(bad.nonzero()[0])}. Drop them: samples[samples.flatten(1).isfinite().all(1)]."
         )
-    return x.double().cpu()
+    x = x.double().cpu()
+    size = float((x - x[0]).abs().max())
+    if size and not 1 / LONGEST < size < LONGEST:
+        raise ValueError(
+            f"fit asked for samples whose spread is between {1 / LONGEST:g} and {LONGEST:g}, so that squares can be computed, "
+            f"got {size:.1g}. Divide them by it: samples / {size:.1g}."
+        )
+    return x
 
 
 def check_generator(generator) -> None:

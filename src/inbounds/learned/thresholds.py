@@ -90,6 +90,7 @@ RIM = 0.01
 CLOUD = 0.7
 LEVEL = 0.05  # of a test by chance
 QUARTER = 0.25
+SKEWED = 0.5  # skewness of the distances from an equation, between that of noise, 0, and that of solid balls, below -1
 NEARER = 0.5  # of the distance that lower degrees leave: a degree that leaves more brings nothing
 ALIKE = 1.5  # times the noise that neighbourhoods show
 BEYOND = 0.05

@@ -126,10 +126,11 @@ class Trial:
             yield self.hull(widened=method != "hull")
         if method == "alpha" or (method == "auto" and solid and self.n in DRAWN):
             yield self.alpha()
-        if solid and rules.tightest(self, self.sound(region=True)).method != "alpha":  # what has bays needs no trimmed ellipse
+        whole = self.sound(region=True)
+        if solid and whole and rules.tightest(self, whole).method != "alpha":  # what has bays needs no trimmed ellipse
             for plan in plans:
-                whole = next(c for c in self.candidates if c.plan == replace(plan, share=1.0))
-                if plan.share < 1 and not (whole.deep and rules.is_hole(whole.hole, len(self.seen))):
+                same = next(c for c in self.candidates if c.plan == replace(plan, share=1.0))
+                if plan.share < 1 and not (same.deep and rules.is_hole(same.hole, len(self.seen))):
                     yield self.polynomial(plan)  # on fewer samples, unless that would leave a hole open
 
     def sound(self, region: bool) -> list[Candidate]:
@@ -202,7 +203,8 @@ class Trial:
         found = [self.graph(degree, round(k * (len(self.train) / part) ** power)) for power in (0, 0.5, 1)]
         for c in found:
             self.judge(c)
-        return rules.thinnest(self, [c for c in found if c.rest is not None])
+        found = [c for c in found if c.rest is not None]
+        return rules.thinnest(self, found) if found else self.chosen
 
     def hull(self, widened: bool) -> Candidate:
         """The candidate of a convex hull; whoever asks for the hull by name gets no more than that."""
