@@ -470,7 +470,7 @@ def test_far_from_the_origin_samples_of_a_fitted_set_are_different_points():
 @pytest.mark.parametrize("inner", [0.0, 0.5])
 def test_solid_balls_and_shells_of_five_dimensions_are_no_spheres(inner):
     """Most of them is near the outer rim, on one side of any sphere through the samples."""
-    u = F.normalize(torch.randn(1000, 5, generator=G().manual_seed(0), dtype=torch.float64), dim=1)
+    u = torch.nn.functional.normalize(torch.randn(1000, 5, generator=G().manual_seed(0), dtype=torch.float64), dim=1)
     r = inner**5 + (1 - inner**5) * torch.rand(1000, 1, generator=G().manual_seed(1), dtype=torch.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ib.FitWarning)
