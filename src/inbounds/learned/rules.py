@@ -107,16 +107,16 @@ def chi_squared(share: float, dim: int) -> float:
 
 def is_lopsided(trial: Trial, c: Candidate) -> bool:
     """Whether samples in more than three dimensions lie unevenly on both sides of the zeros of one polynomial, as those of a
-    solid ball or shell do, most of which is near its outer rim. Noise has no skewness; that of the distance from the middle of a
-    ball is -1.1 in four dimensions, and tends to -2."""
+    solid ball or shell do, most of which is near its outer rim. Noise has no skewness, give or take sqrt(6 / N); that of the
+    distance from the middle of a ball is -1.1 in four dimensions, and tends to -2; of shells it is less."""
     if trial.n <= LOW or c.plan is None or len(c.plan.steps) != 1 or c.plan.steps[0][1] != 1:
         return False
-    assert c.rest is not None
-    M = c.build(trial.train)
+    M, x = c.build(trial.train), trial.data.lift(trial.seen)
     assert isinstance(M, Algebraic)
-    off = c.rest.sqrt() * M.side(trial.y)
+    off = torch.linalg.vector_norm(M.foot(x) - x, dim=1) * M.side(x)
     off = off - off.mean()
-    return abs(float(off.pow(3).mean())) > SKEWED * float(off.square().mean()) ** 1.5
+    skewness = float(off.pow(3).mean()) / max(float(off.square().mean()), 1e-300) ** 1.5
+    return abs(skewness) > max(SKEWED, TIE * math.sqrt(6 / len(off)))
 
 
 def is_lean(trial: Trial, c: Candidate) -> bool:
