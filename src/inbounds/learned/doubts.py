@@ -167,7 +167,7 @@ def past_the_edge(data: Samples, trial: Trial) -> str:
 def band(trial: Trial) -> str:
     """Samples around a thin set that may fill a band instead of scattering as noise does."""
     c = trial.chosen
-    if c.rest is None or c.dim == trial.n or rules.is_noise(trial, c):
+    if c.rest is None or c.dim == trial.n or c.method == "heat" or rules.is_noise(trial, c):
         return ""
     return (
         f"The samples lie within {2 * c.noise(trial):.2g} of the set, and it cannot be told whether that is noise or a band that "
